@@ -44,12 +44,12 @@ macro_rules! ensure {
 use ensure;
 
 /// Environment of the tests.
-struct Ground {
+struct TestContext {
     client: Client,
     namespace: String,
 }
 
-impl Ground {
+impl TestContext {
     fn api<K>(&self) -> Api<K>
     where
         K: kube::Resource<Scope = kube::core::NamespaceResourceScope>,
@@ -99,13 +99,13 @@ async fn eventually<F: Future<Output = Check<bool>>>(what: &str, mut look: impl 
 /// The client should not retry on its own: some tests provoke a 429.
 pub async fn all(client: Client) -> Vec<(&'static str, Result<(), String>)> {
     let mut results = Vec::new();
-    let ground = match prepare(client).await {
-        Ok(ground) => ground,
+    let context = match prepare(client).await {
+        Ok(context) => context,
         Err(Failure(why)) => return vec![("prepare", Err(why))],
     };
     macro_rules! run {
         ($($module:ident :: $test:ident),* $(,)?) => {
-            $(results.push((stringify!($test), $module::$test(&ground).await.map_err(|Failure(why)| why)));)*
+            $(results.push((stringify!($test), $module::$test(&context).await.map_err(|Failure(why)| why)));)*
         };
     }
     run![
@@ -145,29 +145,29 @@ pub async fn all(client: Client) -> Vec<(&'static str, Result<(), String>)> {
         pods::refuses_evictions_beyond_the_budget,
         pods::evicts_what_no_budget_guards,
     ];
-    if let Err(Failure(why)) = clean_up(&ground).await {
+    if let Err(Failure(why)) = clean_up(&context).await {
         results.push(("clean_up", Err(why)));
     }
     results
 }
 
-async fn prepare(client: Client) -> Check<Ground> {
+async fn prepare(client: Client) -> Check<TestContext> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let wanted = object(json!({"metadata": {"generateName": "contract-"}}))?;
     let namespace = namespaces.create(&PostParams::default(), &wanted).await?.name_any();
-    let ground = Ground { client, namespace };
+    let context = TestContext { client, namespace };
     // Pods need the service account. If a controller creates it too, either may be first.
     let account: ServiceAccount = object(json!({"metadata": {"name": "default"}}))?;
-    match ground.api().create(&PostParams::default(), &account).await {
+    match context.api().create(&PostParams::default(), &account).await {
         Err(kube::Error::Api(status)) if status.is_already_exists() => {}
         other => drop(other?),
     }
-    Ok(ground)
+    Ok(context)
 }
 
-async fn clean_up(ground: &Ground) -> Check {
-    let namespaces: Api<Namespace> = Api::all(ground.client.clone());
-    namespaces.delete(&ground.namespace, &DeleteParams::default()).await?;
+async fn clean_up(context: &TestContext) -> Check {
+    let namespaces: Api<Namespace> = Api::all(context.client.clone());
+    namespaces.delete(&context.namespace, &DeleteParams::default()).await?;
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! Tests of creating, reading, updating, listing and deleting.
 
-use super::{Check, Ground, code, ensure, eventually, object};
+use super::{Check, TestContext, code, ensure, eventually, object};
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Node};
 use k8s_openapi::api::events::v1::Event as NewEvent;
 use kube::ResourceExt;
@@ -9,12 +9,12 @@ use kube::core::PartialObjectMeta;
 use serde_json::json;
 use std::collections::BTreeSet;
 
-pub(super) async fn creates_reads_and_refuses_a_second(ground: &Ground) -> Check {
-    let created = ground.config_map("create", json!({"a": "1"})).await?;
+pub(super) async fn creates_reads_and_refuses_a_second(context: &TestContext) -> Check {
+    let created = context.config_map("create", json!({"a": "1"})).await?;
     ensure!(created.uid().is_some(), "no uid");
     ensure!(created.resource_version().is_some(), "no resourceVersion");
     ensure!(created.creation_timestamp().is_some(), "no creationTimestamp");
-    let maps: Api<ConfigMap> = ground.api();
+    let maps: Api<ConfigMap> = context.api();
     let read = maps.get("create").await?;
     ensure!(read == created, "what is read differs from what the creation answered: {read:?}");
     let again: ConfigMap = object(json!({"metadata": {"name": "create"}}))?;
@@ -32,8 +32,8 @@ pub(super) async fn creates_reads_and_refuses_a_second(ground: &Ground) -> Check
     Ok(())
 }
 
-pub(super) async fn completes_generated_names(ground: &Ground) -> Check {
-    let maps: Api<ConfigMap> = ground.api();
+pub(super) async fn completes_generated_names(context: &TestContext) -> Check {
+    let maps: Api<ConfigMap> = context.api();
     let wanted: ConfigMap = object(json!({"metadata": {"generateName": "made-"}}))?;
     let mut names = BTreeSet::new();
     for _ in 0..3 {
@@ -44,17 +44,17 @@ pub(super) async fn completes_generated_names(ground: &Ground) -> Check {
     Ok(())
 }
 
-pub(super) async fn refuses_objects_of_no_namespace(ground: &Ground) -> Check {
-    let maps: Api<ConfigMap> = Api::namespaced(ground.client.clone(), "no-such-namespace-here");
+pub(super) async fn refuses_objects_of_no_namespace(context: &TestContext) -> Check {
+    let maps: Api<ConfigMap> = Api::namespaced(context.client.clone(), "no-such-namespace-here");
     let map: ConfigMap = object(json!({"metadata": {"name": "a"}}))?;
     let refused = code(maps.create(&PostParams::default(), &map).await)?;
     ensure!(refused == 404, "{refused}");
     Ok(())
 }
 
-pub(super) async fn refuses_updates_from_an_older_version(ground: &Ground) -> Check {
-    let maps: Api<ConfigMap> = ground.api();
-    let mut first = ground.config_map("conflict", json!({"a": "1"})).await?;
+pub(super) async fn refuses_updates_from_an_older_version(context: &TestContext) -> Check {
+    let maps: Api<ConfigMap> = context.api();
+    let mut first = context.config_map("conflict", json!({"a": "1"})).await?;
     let mut second = first.clone();
     first.data = Some([("a".to_owned(), "2".to_owned())].into());
     let updated = maps.replace("conflict", &PostParams::default(), &first).await?;
@@ -73,16 +73,16 @@ pub(super) async fn refuses_updates_from_an_older_version(ground: &Ground) -> Ch
     Ok(())
 }
 
-pub(super) async fn ignores_updates_that_change_nothing(ground: &Ground) -> Check {
-    let maps: Api<ConfigMap> = ground.api();
-    let map = ground.config_map("same", json!({"a": "1"})).await?;
+pub(super) async fn ignores_updates_that_change_nothing(context: &TestContext) -> Check {
+    let maps: Api<ConfigMap> = context.api();
+    let map = context.config_map("same", json!({"a": "1"})).await?;
     let again = maps.replace("same", &PostParams::default(), &map).await?;
     ensure!(again.resource_version() == map.resource_version(), "an update without change moved the version");
     Ok(())
 }
 
-pub(super) async fn tries_without_doing(ground: &Ground) -> Check {
-    let maps: Api<ConfigMap> = ground.api();
+pub(super) async fn tries_without_doing(context: &TestContext) -> Check {
+    let maps: Api<ConfigMap> = context.api();
     let map: ConfigMap = object(json!({"metadata": {"name": "dry"}}))?;
     let tried = maps.create(&PostParams { dry_run: true, field_manager: None }, &map).await?;
     ensure!(tried.uid().is_some(), "a dry run returns no UID");
@@ -90,8 +90,8 @@ pub(super) async fn tries_without_doing(ground: &Ground) -> Check {
     Ok(())
 }
 
-pub(super) async fn selects_by_labels_and_fields(ground: &Ground) -> Check {
-    let maps: Api<ConfigMap> = ground.api();
+pub(super) async fn selects_by_labels_and_fields(context: &TestContext) -> Check {
+    let maps: Api<ConfigMap> = context.api();
     for (name, tier) in [("select-a", "web"), ("select-b", "web"), ("select-c", "db")] {
         let map: ConfigMap = object(json!({"metadata": {"name": name, "labels": {"tier": tier, "test": "select"}}}))?;
         maps.create(&PostParams::default(), &map).await?;
@@ -113,8 +113,8 @@ pub(super) async fn selects_by_labels_and_fields(ground: &Ground) -> Check {
     Ok(())
 }
 
-pub(super) async fn lists_in_pages_of_one_moment(ground: &Ground) -> Check {
-    let maps: Api<ConfigMap> = ground.api();
+pub(super) async fn lists_in_pages_of_one_moment(context: &TestContext) -> Check {
+    let maps: Api<ConfigMap> = context.api();
     for name in ["page-a", "page-b", "page-c"] {
         let map: ConfigMap = object(json!({"metadata": {"name": name, "labels": {"test": "page"}}}))?;
         maps.create(&PostParams::default(), &map).await?;
@@ -133,8 +133,8 @@ pub(super) async fn lists_in_pages_of_one_moment(ground: &Ground) -> Check {
     Ok(())
 }
 
-pub(super) async fn keeps_an_object_until_its_finalizers_are_gone(ground: &Ground) -> Check {
-    let maps: Api<ConfigMap> = ground.api();
+pub(super) async fn keeps_an_object_until_its_finalizers_are_gone(context: &TestContext) -> Check {
+    let maps: Api<ConfigMap> = context.api();
     let map: ConfigMap = object(json!({"metadata": {"name": "held", "finalizers": ["plimsoll.test/hold"]}}))?;
     maps.create(&PostParams::default(), &map).await?;
     let deleted = maps.delete("held", &DeleteParams::default()).await?;
@@ -160,9 +160,9 @@ pub(super) async fn keeps_an_object_until_its_finalizers_are_gone(ground: &Groun
     Ok(())
 }
 
-pub(super) async fn deletes_only_the_object_meant(ground: &Ground) -> Check {
-    let maps: Api<ConfigMap> = ground.api();
-    let map = ground.config_map("meant", json!({})).await?;
+pub(super) async fn deletes_only_the_object_meant(context: &TestContext) -> Check {
+    let maps: Api<ConfigMap> = context.api();
+    let map = context.config_map("meant", json!({})).await?;
     let of_uid =
         |uid: String| DeleteParams::default().preconditions(Preconditions { uid: Some(uid), resource_version: None });
     let refused = code(maps.delete("meant", &of_uid("11111111-2222-3333-4444-555555555555".to_owned())).await)?;
@@ -174,8 +174,8 @@ pub(super) async fn deletes_only_the_object_meant(ground: &Ground) -> Check {
     Ok(())
 }
 
-pub(super) async fn deletes_collections(ground: &Ground) -> Check {
-    let maps: Api<ConfigMap> = ground.api();
+pub(super) async fn deletes_collections(context: &TestContext) -> Check {
+    let maps: Api<ConfigMap> = context.api();
     for (name, group) in [("many-a", "go"), ("many-b", "go"), ("many-c", "stay")] {
         let map: ConfigMap = object(json!({"metadata": {"name": name, "labels": {"many": group}}}))?;
         maps.create(&PostParams::default(), &map).await?;
@@ -187,9 +187,9 @@ pub(super) async fn deletes_collections(ground: &Ground) -> Check {
     Ok(())
 }
 
-pub(super) async fn shows_metadata_alone(ground: &Ground) -> Check {
-    let map = ground.config_map("bare", json!({"a": "1"})).await?;
-    let maps: Api<PartialObjectMeta<ConfigMap>> = Api::namespaced(ground.client.clone(), &ground.namespace);
+pub(super) async fn shows_metadata_alone(context: &TestContext) -> Check {
+    let map = context.config_map("bare", json!({"a": "1"})).await?;
+    let maps: Api<PartialObjectMeta<ConfigMap>> = Api::namespaced(context.client.clone(), &context.namespace);
     let bare = maps.get_metadata("bare").await?;
     ensure!(bare.metadata.uid == map.metadata.uid, "{bare:?}");
     let listed = maps.list_metadata(&ListParams::default().fields("metadata.name=bare")).await?;
@@ -197,15 +197,15 @@ pub(super) async fn shows_metadata_alone(ground: &Ground) -> Check {
     Ok(())
 }
 
-pub(super) async fn shows_events_under_both_groups(ground: &Ground) -> Check {
-    let new: Api<NewEvent> = ground.api();
+pub(super) async fn shows_events_under_both_groups(context: &TestContext) -> Check {
+    let new: Api<NewEvent> = context.api();
     let event: NewEvent = object(json!({
         "metadata": {"name": "both"}, "eventTime": "2026-01-05T00:00:00.000000Z", "reason": "Tested", "note": "seen twice",
         "action": "Test", "type": "Normal", "reportingController": "plimsoll.test/contract", "reportingInstance": "one",
-        "regarding": {"apiVersion": "v1", "kind": "ConfigMap", "name": "thing", "namespace": ground.namespace},
+        "regarding": {"apiVersion": "v1", "kind": "ConfigMap", "name": "thing", "namespace": context.namespace},
     }))?;
     new.create(&PostParams::default(), &event).await?;
-    let core: Api<Event> = ground.api();
+    let core: Api<Event> = context.api();
     let found = core.list(&ListParams::default().fields("involvedObject.name=thing")).await?;
     let messages: Vec<_> = found.items.iter().map(|event| event.message.clone().unwrap_or_default()).collect();
     ensure!(messages == ["seen twice"], "{messages:?}");
@@ -216,9 +216,9 @@ pub(super) async fn shows_events_under_both_groups(ground: &Ground) -> Check {
     Ok(())
 }
 
-pub(super) async fn taints_new_nodes(ground: &Ground) -> Check {
-    let nodes: Api<Node> = Api::all(ground.client.clone());
-    let name = ground.global("node");
+pub(super) async fn taints_new_nodes(context: &TestContext) -> Check {
+    let nodes: Api<Node> = Api::all(context.client.clone());
+    let name = context.global("node");
     let node: Node = object(json!({"metadata": {"name": name}, "status": {"capacity": {"cpu": "2"}}}))?;
     let created = nodes.create(&PostParams::default(), &node).await?;
     nodes.delete(&name, &DeleteParams::default()).await?;
@@ -232,9 +232,9 @@ pub(super) async fn taints_new_nodes(ground: &Ground) -> Check {
     Ok(())
 }
 
-pub(super) async fn collects_what_lost_its_owner(ground: &Ground) -> Check {
-    let maps: Api<ConfigMap> = ground.api();
-    let owner = ground.config_map("owner", json!({})).await?;
+pub(super) async fn collects_what_lost_its_owner(context: &TestContext) -> Check {
+    let maps: Api<ConfigMap> = context.api();
+    let owner = context.config_map("owner", json!({})).await?;
     let owned = |name: &str, uid: &str| {
         json!({"metadata": {"name": name, "ownerReferences": [
             {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": uid, "blockOwnerDeletion": true}]}})
@@ -245,7 +245,7 @@ pub(super) async fn collects_what_lost_its_owner(ground: &Ground) -> Check {
     let gone = async |name: &str| Ok::<bool, super::Failure>(maps.get_opt(name).await?.is_none());
     eventually("the dependent is collected", async || gone("owned").await).await?;
     // With foreground deletion, the owner waits for its dependents.
-    let owner = ground.config_map("owner", json!({})).await?;
+    let owner = context.config_map("owner", json!({})).await?;
     let mut held = owned("owned", &owner.uid().unwrap_or_default());
     held["metadata"]["finalizers"] = json!(["plimsoll.test/hold"]);
     maps.create(&PostParams::default(), &object(held)?).await?;

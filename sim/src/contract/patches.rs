@@ -1,6 +1,6 @@
 //! Tests of patches, server-side apply, and subresources.
 
-use super::{Check, Ground, code, ensure, object};
+use super::{Check, TestContext, code, ensure, object};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use kube::ResourceExt;
@@ -9,9 +9,9 @@ use kube::api::{
 };
 use serde_json::{Value, json};
 
-pub(super) async fn merges(ground: &Ground) -> Check {
-    let maps: Api<ConfigMap> = ground.api();
-    ground.config_map("merge", json!({"a": "1", "b": "2"})).await?;
+pub(super) async fn merges(context: &TestContext) -> Check {
+    let maps: Api<ConfigMap> = context.api();
+    context.config_map("merge", json!({"a": "1", "b": "2"})).await?;
     let patch = json!({"data": {"a": null, "c": "3"}, "metadata": {"annotations": {"x": "y"}}});
     let patched = maps.patch("merge", &PatchParams::default(), &Patch::Merge(&patch)).await?;
     ensure!(json!(patched.data) == json!({"b": "2", "c": "3"}), "{:?}", patched.data);
@@ -23,9 +23,9 @@ pub(super) async fn merges(ground: &Ground) -> Check {
     Ok(())
 }
 
-pub(super) async fn merges_keyed_lists(ground: &Ground) -> Check {
-    let nodes: Api<Node> = Api::all(ground.client.clone());
-    let name = ground.global("strategic");
+pub(super) async fn merges_keyed_lists(context: &TestContext) -> Check {
+    let nodes: Api<Node> = Api::all(context.client.clone());
+    let name = context.global("strategic");
     let node: Node = object(json!({
         "metadata": {"name": name, "finalizers": ["plimsoll.test/a"]},
         "spec": {"unschedulable": true, "taints": [{"key": "plimsoll.test/a", "effect": "NoSchedule"}]},
@@ -56,9 +56,9 @@ pub(super) async fn merges_keyed_lists(ground: &Ground) -> Check {
     Ok(())
 }
 
-pub(super) async fn patches_by_json_pointer(ground: &Ground) -> Check {
-    let maps: Api<ConfigMap> = ground.api();
-    ground.config_map("pointer", json!({"a": "1"})).await?;
+pub(super) async fn patches_by_json_pointer(context: &TestContext) -> Check {
+    let maps: Api<ConfigMap> = context.api();
+    context.config_map("pointer", json!({"a": "1"})).await?;
     let patch = |value: Value| object::<json_patch::Patch>(value).map(Patch::<ConfigMap>::Json);
     let good = patch(
         json!([{"op": "test", "path": "/data/a", "value": "1"}, {"op": "replace", "path": "/data/a", "value": "2"}]),
@@ -71,8 +71,8 @@ pub(super) async fn patches_by_json_pointer(ground: &Ground) -> Check {
     Ok(())
 }
 
-pub(super) async fn applies_and_takes_back(ground: &Ground) -> Check {
-    let maps: Api<ConfigMap> = ground.api();
+pub(super) async fn applies_and_takes_back(context: &TestContext) -> Check {
+    let maps: Api<ConfigMap> = context.api();
     let apply = async |data: Value| {
         let config = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "applied"}, "data": data});
         maps.patch("applied", &PatchParams::apply("one"), &Patch::Apply(&config)).await
@@ -89,8 +89,8 @@ pub(super) async fn applies_and_takes_back(ground: &Ground) -> Check {
     Ok(())
 }
 
-pub(super) async fn guards_what_others_own(ground: &Ground) -> Check {
-    let maps: Api<ConfigMap> = ground.api();
+pub(super) async fn guards_what_others_own(context: &TestContext) -> Check {
+    let maps: Api<ConfigMap> = context.api();
     let apply = async |manager: &str, value: &str, force: bool| {
         let config =
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "guarded"}, "data": {"a": value}});
@@ -127,8 +127,8 @@ fn deployment(name: &str, replicas: u32) -> Value {
     })
 }
 
-pub(super) async fn separates_status_from_the_rest(ground: &Ground) -> Check {
-    let deployments: Api<Deployment> = ground.api();
+pub(super) async fn separates_status_from_the_rest(context: &TestContext) -> Check {
+    let deployments: Api<Deployment> = context.api();
     let mut wanted = deployment("parts", 0);
     wanted["spec"]["paused"] = json!(true);
     let created = deployments.create(&PostParams::default(), &object(wanted)?).await?;
@@ -150,8 +150,8 @@ pub(super) async fn separates_status_from_the_rest(ground: &Ground) -> Check {
     Ok(())
 }
 
-pub(super) async fn scales(ground: &Ground) -> Check {
-    let deployments: Api<Deployment> = ground.api();
+pub(super) async fn scales(context: &TestContext) -> Check {
+    let deployments: Api<Deployment> = context.api();
     let mut wanted = deployment("scaled", 0);
     wanted["spec"]["paused"] = json!(true);
     deployments.create(&PostParams::default(), &object(wanted)?).await?;
@@ -170,15 +170,15 @@ pub(super) async fn scales(ground: &Ground) -> Check {
     Ok(())
 }
 
-pub(super) async fn treats_custom_resources_by_their_own_rules(ground: &Ground) -> Check {
+pub(super) async fn treats_custom_resources_by_their_own_rules(context: &TestContext) -> Check {
     let kind = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("karpenter.sh", "v1", "NodePool"), "nodepools");
-    let pools: Api<DynamicObject> = Api::all_with(ground.client.clone(), &kind);
+    let pools: Api<DynamicObject> = Api::all_with(context.client.clone(), &kind);
     match pools.list(&ListParams::default().limit(1)).await {
         // The kind is not installed on this server, so there is nothing to check.
         Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
         other => drop(other?),
     }
-    let name = ground.global("pool");
+    let name = context.global("pool");
     let pool: DynamicObject = object(json!({
         "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": name},
         "spec": {"template": {"spec": {

@@ -1,6 +1,6 @@
 //! Tests of binding, grace periods and eviction.
 
-use super::{Check, Ground, code, ensure, object};
+use super::{Check, TestContext, code, ensure, object};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
@@ -9,7 +9,7 @@ use kube::core::response::Status;
 use serde_json::{Value, json};
 
 /// Creates a pod that no scheduler picks up. With `node`, the pod is assigned to a node without a kubelet.
-async fn pod(ground: &Ground, name: &str, node: Option<&str>) -> Check<Pod> {
+async fn pod(context: &TestContext, name: &str, node: Option<&str>) -> Check<Pod> {
     let mut pod = json!({
         "metadata": {"name": name, "labels": {"app": name}},
         "spec": {"schedulerName": "nobody", "terminationGracePeriodSeconds": 20, "automountServiceAccountToken": false,
@@ -18,17 +18,17 @@ async fn pod(ground: &Ground, name: &str, node: Option<&str>) -> Check<Pod> {
     if let Some(node) = node {
         pod["spec"]["nodeName"] = json!(node);
     }
-    Ok(ground.api().create(&PostParams::default(), &object(pod)?).await?)
+    Ok(context.api().create(&PostParams::default(), &object(pod)?).await?)
 }
 
 /// Marks a pod as running and ready, as its kubelet does.
-async fn run(ground: &Ground, name: &str) -> Check<Pod> {
+async fn run(context: &TestContext, name: &str) -> Check<Pod> {
     let status = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
-    Ok(ground.api().patch_status(name, &PatchParams::default(), &Patch::Merge(&status)).await?)
+    Ok(context.api().patch_status(name, &PatchParams::default(), &Patch::Merge(&status)).await?)
 }
 
-async fn budget(ground: &Ground, name: &str, spec: Value, status: Value) -> Check {
-    let budgets: Api<PodDisruptionBudget> = ground.api();
+async fn budget(context: &TestContext, name: &str, spec: Value, status: Value) -> Check {
+    let budgets: Api<PodDisruptionBudget> = context.api();
     let mut wanted = json!({"metadata": {"name": name}, "spec": {"selector": {"matchLabels": {"app": name}}}});
     for (field, value) in spec.as_object().into_iter().flatten() {
         wanted["spec"][field] = value.clone();
@@ -39,9 +39,9 @@ async fn budget(ground: &Ground, name: &str, spec: Value, status: Value) -> Chec
     Ok(())
 }
 
-pub(super) async fn binds_once(ground: &Ground) -> Check {
-    let pods: Api<Pod> = ground.api();
-    let unbound = pod(ground, "bound", None).await?;
+pub(super) async fn binds_once(context: &TestContext) -> Check {
+    let pods: Api<Pod> = context.api();
+    let unbound = pod(context, "bound", None).await?;
     ensure!(
         unbound.status.is_some_and(|status| status.phase.as_deref() == Some("Pending")),
         "a new pod is not Pending"
@@ -63,9 +63,9 @@ pub(super) async fn binds_once(ground: &Ground) -> Check {
 }
 
 /// As the actuator nominates a node, takes the nomination back, and nominates another.
-pub(super) async fn keeps_the_phase_if_only_a_nomination_is_applied(ground: &Ground) -> Check {
-    let pods: Api<Pod> = ground.api();
-    pod(ground, "nominated", None).await?;
+pub(super) async fn keeps_the_phase_if_only_a_nomination_is_applied(context: &TestContext) -> Check {
+    let pods: Api<Pod> = context.api();
+    pod(context, "nominated", None).await?;
     let apply = async |status: Value| -> Check<Option<String>> {
         let config = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "nominated"}, "status": status});
         let applied = pods.patch_status("nominated", &PatchParams::apply("one"), &Patch::Apply(&config)).await?;
@@ -82,9 +82,9 @@ pub(super) async fn keeps_the_phase_if_only_a_nomination_is_applied(ground: &Gro
     Ok(())
 }
 
-pub(super) async fn gives_bound_pods_their_grace(ground: &Ground) -> Check {
-    let pods: Api<Pod> = ground.api();
-    pod(ground, "graced", Some("nowhere")).await?;
+pub(super) async fn gives_bound_pods_their_grace(context: &TestContext) -> Check {
+    let pods: Api<Pod> = context.api();
+    pod(context, "graced", Some("nowhere")).await?;
     let deleted = pods.delete("graced", &DeleteParams::default()).await?.left();
     let grace = deleted.as_ref().and_then(|pod| pod.metadata.deletion_grace_period_seconds);
     ensure!(grace == Some(20), "{grace:?}");
@@ -94,15 +94,15 @@ pub(super) async fn gives_bound_pods_their_grace(ground: &Ground) -> Check {
     ensure!(grace == Some(5), "grace cannot be shortened: {grace:?}");
     pods.delete("graced", &DeleteParams::default().grace_period(0)).await?;
     ensure!(code(pods.get("graced").await)? == 404, "a deletion without grace left the pod");
-    pod(ground, "unbound", None).await?;
+    pod(context, "unbound", None).await?;
     pods.delete("unbound", &DeleteParams::default()).await?;
     ensure!(code(pods.get("unbound").await)? == 404, "a pod without a node needs no grace");
     Ok(())
 }
 
-pub(super) async fn refuses_changes_to_what_runs(ground: &Ground) -> Check {
-    let pods: Api<Pod> = ground.api();
-    pod(ground, "fixed", None).await?;
+pub(super) async fn refuses_changes_to_what_runs(context: &TestContext) -> Check {
+    let pods: Api<Pod> = context.api();
+    pod(context, "fixed", None).await?;
     let change = json!({"spec": {"nodeSelector": {"a": "b"}}});
     let refused = code(pods.patch("fixed", &PatchParams::default(), &Patch::Merge(&change)).await)?;
     ensure!(refused == 422, "a new node selector gave {refused}");
@@ -113,29 +113,29 @@ pub(super) async fn refuses_changes_to_what_runs(ground: &Ground) -> Check {
     Ok(())
 }
 
-pub(super) async fn evicts_within_the_budget(ground: &Ground) -> Check {
-    let pods: Api<Pod> = ground.api();
-    pod(ground, "roomy", Some("nowhere")).await?;
-    run(ground, "roomy").await?;
+pub(super) async fn evicts_within_the_budget(context: &TestContext) -> Check {
+    let pods: Api<Pod> = context.api();
+    pod(context, "roomy", Some("nowhere")).await?;
+    run(context, "roomy").await?;
     let status = json!({"observedGeneration": 1, "disruptionsAllowed": 1, "currentHealthy": 1, "desiredHealthy": 0, "expectedPods": 1});
-    budget(ground, "roomy", json!({"minAvailable": 0}), status).await?;
+    budget(context, "roomy", json!({"minAvailable": 0}), status).await?;
     let answer = pods.evict("roomy", &EvictParams::default()).await?;
     ensure!(answer.is_success(), "{answer:?}");
     let marked = pods.get("roomy").await?;
     ensure!(marked.metadata.deletion_timestamp.is_some(), "an evicted pod is not marked");
-    let budgets: Api<PodDisruptionBudget> = ground.api();
+    let budgets: Api<PodDisruptionBudget> = context.api();
     let status = budgets.get("roomy").await?.status.unwrap_or_default();
     ensure!(status.disruptions_allowed == Some(0), "the budget was not reduced: {status:?}");
     pods.delete("roomy", &DeleteParams::default().grace_period(0)).await?;
     Ok(())
 }
 
-pub(super) async fn refuses_evictions_beyond_the_budget(ground: &Ground) -> Check {
-    let pods: Api<Pod> = ground.api();
-    pod(ground, "tight", Some("nowhere")).await?;
-    run(ground, "tight").await?;
+pub(super) async fn refuses_evictions_beyond_the_budget(context: &TestContext) -> Check {
+    let pods: Api<Pod> = context.api();
+    pod(context, "tight", Some("nowhere")).await?;
+    run(context, "tight").await?;
     let status = json!({"observedGeneration": 1, "disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1});
-    budget(ground, "tight", json!({"minAvailable": 1}), status).await?;
+    budget(context, "tight", json!({"minAvailable": 1}), status).await?;
     match pods.evict("tight", &EvictParams::default()).await {
         Err(kube::Error::Api(status)) => {
             ensure!(status.code == 429 && status.reason == "TooManyRequests", "{status:?}");
@@ -149,14 +149,14 @@ pub(super) async fn refuses_evictions_beyond_the_budget(ground: &Ground) -> Chec
     Ok(())
 }
 
-pub(super) async fn evicts_what_no_budget_guards(ground: &Ground) -> Check {
-    let pods: Api<Pod> = ground.api();
+pub(super) async fn evicts_what_no_budget_guards(context: &TestContext) -> Check {
+    let pods: Api<Pod> = context.api();
     let refused = code(pods.evict("nobody", &EvictParams::default()).await)?;
     ensure!(refused == 404, "evicting a missing pod gave {refused}");
     // A pod that has not started does not count towards availability.
-    pod(ground, "tight-too", None).await?;
+    pod(context, "tight-too", None).await?;
     let status = json!({"observedGeneration": 1, "disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 1, "expectedPods": 1});
-    budget(ground, "tight-too", json!({"minAvailable": 1}), status).await?;
+    budget(context, "tight-too", json!({"minAvailable": 1}), status).await?;
     pods.evict("tight-too", &EvictParams::default()).await?;
     ensure!(code(pods.get("tight-too").await)? == 404, "a pending pod outlived its eviction");
     Ok(())

@@ -1,6 +1,6 @@
 //! Tests of watches: order, resumption, selection, streamed lists.
 
-use super::{Check, Failure, Ground, PATIENCE, ensure, object};
+use super::{Check, Failure, PATIENCE, TestContext, ensure, object};
 use futures::{Stream, StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
@@ -40,28 +40,28 @@ async fn take(stream: impl Stream<Item = kube::Result<WatchEvent<ConfigMap>>>, c
     Ok(all)
 }
 
-async fn labelled(ground: &Ground, name: &str, test: &str, a: &str) -> Check<ConfigMap> {
+async fn labelled(context: &TestContext, name: &str, test: &str, a: &str) -> Check<ConfigMap> {
     let map: ConfigMap = object(json!({"metadata": {"name": name, "labels": {"test": test}}, "data": {"a": a}}))?;
-    Ok(ground.api().create(&PostParams::default(), &map).await?)
+    Ok(context.api().create(&PostParams::default(), &map).await?)
 }
 
-async fn patch(ground: &Ground, name: &str, patch: &Value) -> Check<ConfigMap> {
-    Ok(ground.api().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?)
+async fn patch(context: &TestContext, name: &str, patch: &Value) -> Check<ConfigMap> {
+    Ok(context.api().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?)
 }
 
 fn change(kind: &'static str, name: &str, a: &str) -> Seen {
     (kind, name.to_owned(), Some(a.to_owned()))
 }
 
-pub(super) async fn follows_from_a_list(ground: &Ground) -> Check {
-    let maps: Api<ConfigMap> = ground.api();
-    labelled(ground, "follow-old", "follow", "0").await?;
+pub(super) async fn follows_from_a_list(context: &TestContext) -> Check {
+    let maps: Api<ConfigMap> = context.api();
+    labelled(context, "follow-old", "follow", "0").await?;
     let version =
         maps.list(&ListParams::default().labels("test=follow")).await?.metadata.resource_version.unwrap_or_default();
     let stream = maps.watch(&WatchParams::default().labels("test=follow"), &version).await?;
-    labelled(ground, "follow-new", "follow", "1").await?;
-    patch(ground, "follow-new", &json!({"data": {"a": "2"}})).await?;
-    patch(ground, "follow-old", &json!({"data": {"a": "3"}})).await?;
+    labelled(context, "follow-new", "follow", "1").await?;
+    patch(context, "follow-new", &json!({"data": {"a": "2"}})).await?;
+    patch(context, "follow-old", &json!({"data": {"a": "3"}})).await?;
     maps.delete("follow-new", &DeleteParams::default()).await?;
     let all = take(stream, 4).await?;
     let expected = [
@@ -74,12 +74,12 @@ pub(super) async fn follows_from_a_list(ground: &Ground) -> Check {
     Ok(())
 }
 
-pub(super) async fn resumes_where_it_was_cut(ground: &Ground) -> Check {
-    let maps: Api<ConfigMap> = ground.api();
-    labelled(ground, "resume", "resume", "1").await?;
-    let middle = patch(ground, "resume", &json!({"data": {"a": "2"}})).await?;
-    patch(ground, "resume", &json!({"data": {"a": "3"}})).await?;
-    patch(ground, "resume", &json!({"data": {"a": "4"}})).await?;
+pub(super) async fn resumes_where_it_was_cut(context: &TestContext) -> Check {
+    let maps: Api<ConfigMap> = context.api();
+    labelled(context, "resume", "resume", "1").await?;
+    let middle = patch(context, "resume", &json!({"data": {"a": "2"}})).await?;
+    patch(context, "resume", &json!({"data": {"a": "3"}})).await?;
+    patch(context, "resume", &json!({"data": {"a": "4"}})).await?;
     let version = middle.resource_version().unwrap_or_default();
     let stream = maps.watch(&WatchParams::default().labels("test=resume"), &version).await?;
     let all = take(stream, 2).await?;
@@ -87,13 +87,13 @@ pub(super) async fn resumes_where_it_was_cut(ground: &Ground) -> Check {
     Ok(())
 }
 
-pub(super) async fn shows_what_enters_and_leaves_a_selection(ground: &Ground) -> Check {
-    let maps: Api<ConfigMap> = ground.api();
-    let version = labelled(ground, "enter", "out", "1").await?.resource_version().unwrap_or_default();
+pub(super) async fn shows_what_enters_and_leaves_a_selection(context: &TestContext) -> Check {
+    let maps: Api<ConfigMap> = context.api();
+    let version = labelled(context, "enter", "out", "1").await?.resource_version().unwrap_or_default();
     let stream = maps.watch(&WatchParams::default().labels("test=in"), &version).await?;
-    patch(ground, "enter", &json!({"metadata": {"labels": {"test": "in"}}, "data": {"a": "2"}})).await?;
-    patch(ground, "enter", &json!({"data": {"a": "3"}})).await?;
-    patch(ground, "enter", &json!({"metadata": {"labels": {"test": "out"}}, "data": {"a": "4"}})).await?;
+    patch(context, "enter", &json!({"metadata": {"labels": {"test": "in"}}, "data": {"a": "2"}})).await?;
+    patch(context, "enter", &json!({"data": {"a": "3"}})).await?;
+    patch(context, "enter", &json!({"metadata": {"labels": {"test": "out"}}, "data": {"a": "4"}})).await?;
     let all = take(stream, 3).await?;
     // An object that leaves the selection is reported in its last selected state.
     let expected = [change("added", "enter", "2"), change("modified", "enter", "3"), change("deleted", "enter", "3")];
@@ -101,10 +101,10 @@ pub(super) async fn shows_what_enters_and_leaves_a_selection(ground: &Ground) ->
     Ok(())
 }
 
-pub(super) async fn streams_a_list(ground: &Ground) -> Check {
-    let maps: Api<ConfigMap> = ground.api();
-    labelled(ground, "stream-a", "stream", "1").await?;
-    labelled(ground, "stream-b", "stream", "1").await?;
+pub(super) async fn streams_a_list(context: &TestContext) -> Check {
+    let maps: Api<ConfigMap> = context.api();
+    labelled(context, "stream-a", "stream", "1").await?;
+    labelled(context, "stream-b", "stream", "1").await?;
     let parameters = WatchParams::streaming_lists().labels("test=stream");
     let mut stream = pin!(maps.watch(&parameters, "0").await?);
     let mut names = Vec::new();
@@ -123,7 +123,7 @@ pub(super) async fn streams_a_list(ground: &Ground) -> Check {
     };
     names.sort();
     ensure!(names == ["stream-a", "stream-b"], "{names:?}");
-    labelled(ground, "stream-c", "stream", "1").await?;
+    labelled(context, "stream-c", "stream", "1").await?;
     let all = take(stream, 1).await?;
     ensure!(all == [change("added", "stream-c", "1")], "{all:?}");
     // A watch can resume from the bookmark.
@@ -133,15 +133,15 @@ pub(super) async fn streams_a_list(ground: &Ground) -> Check {
     Ok(())
 }
 
-pub(super) async fn feeds_the_watcher_of_kube(ground: &Ground) -> Check {
-    let maps: Api<ConfigMap> = ground.api();
-    labelled(ground, "kube-a", "kube", "1").await?;
+pub(super) async fn feeds_the_watcher_of_kube(context: &TestContext) -> Check {
+    let maps: Api<ConfigMap> = context.api();
+    labelled(context, "kube-a", "kube", "1").await?;
     let plain = watcher::Config::default().labels("test=kube").page_size(1);
     for (config, late) in [(plain.clone(), "kube-b"), (plain.streaming_lists(), "kube-c")] {
         let mut stream = pin!(watcher(maps.clone(), config).applied_objects());
         let first = timeout(PATIENCE, stream.try_next()).await??;
         ensure!(first.is_some_and(|map| map.name_any() == "kube-a"), "the list does not begin with what is there");
-        labelled(ground, late, "kube", "2").await?;
+        labelled(context, late, "kube", "2").await?;
         let found = async {
             while let Some(map) = stream.next().await {
                 if map?.name_any() == late {
