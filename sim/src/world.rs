@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Polling interval of [`World::until`].
-const GLANCE: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Settings of a world.
 #[derive(Debug, Clone)]
@@ -241,7 +241,7 @@ impl World {
             if start.elapsed() >= limit {
                 return Err(NotSeen { what: what.to_owned(), limit });
             }
-            tokio::time::sleep(GLANCE).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 }
