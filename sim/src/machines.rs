@@ -212,7 +212,7 @@ fn provider_id(machine: &Machine) -> String {
 ///
 /// # Errors
 /// If a schema is not usable.
-pub fn furnish(server: &ApiServer) -> Result<(), crate::apiserver::SchemaError> {
+pub fn install_prerequisites(server: &ApiServer) -> Result<(), crate::apiserver::SchemaError> {
     use plimsoll_api::crd::Kind;
     for kind in Kind::ALL {
         if let Some(resource) = ResourceId::of_kind(&kind.api_version(), kind.kind()) {

@@ -118,7 +118,7 @@ impl World {
     pub fn start(config: WorldConfig) -> Result<Self, WorldError> {
         let clock = clock::usual();
         let server = ApiServer::new(config.seed, clock);
-        machines::furnish(&server)?;
+        machines::install_prerequisites(&server)?;
         let mut cluster = Cluster::start(server, config.delays);
         let millis = |time: Duration| Millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
         let settings = Settings {

@@ -1,6 +1,6 @@
 //! Machine lifecycle in virtual time: from a launch to a Node and back.
 
-use super::{Hardware, Machines, Problems, furnish};
+use super::{Hardware, Machines, Problems, install_prerequisites};
 use crate::apiserver::store::{Key, Object, Write};
 use crate::apiserver::{ApiServer, ResourceId, object};
 use crate::clock;
@@ -26,7 +26,7 @@ struct Fixture {
 impl Fixture {
     fn new() -> Self {
         let server = ApiServer::new(1, clock::usual());
-        furnish(&server).unwrap();
+        install_prerequisites(&server).unwrap();
         let mut cluster = Cluster::start(server, Delays::default());
         let cloud =
             Cloud::of_region(1, Settings::default(), &["demo".to_owned()], |name| name.starts_with("m6g.")).unwrap();
