@@ -251,7 +251,7 @@ impl KubeletController {
         }
         match pod.phase.as_str() {
             "Pending" => {
-                let at = after(since, said(&pod.object, RUN_AFTER).unwrap_or(delays.pod_start));
+                let at = after(since, duration_annotation(&pod.object, RUN_AFTER).unwrap_or(delays.pod_start));
                 if at > now {
                     return Some(at);
                 }
@@ -265,7 +265,7 @@ impl KubeletController {
             }
             "Running" => {
                 let started = object::time_at(&pod.object, &["status", "startTime"]).unwrap_or(since);
-                let at = after(started, said(&pod.object, COMPLETE_AFTER)?);
+                let at = after(started, duration_annotation(&pod.object, COMPLETE_AFTER)?);
                 if at > now {
                     return Some(at);
                 }
@@ -284,11 +284,11 @@ fn after(start: Timestamp, time: Duration) -> Timestamp {
 fn stops_at(pod: &PodView, deadline: Timestamp, usual: Duration) -> Timestamp {
     let grace = object::integer(&pod.object, &["metadata", "deletionGracePeriodSeconds"]).unwrap_or(0);
     let asked = deadline.checked_sub(SignedDuration::from_secs(grace)).unwrap_or(deadline);
-    after(asked, said(&pod.object, STOP_AFTER).unwrap_or(usual)).min(deadline)
+    after(asked, duration_annotation(&pod.object, STOP_AFTER).unwrap_or(usual)).min(deadline)
 }
 
 /// Duration in an annotation, if set.
-fn said(object: &Value, annotation: &str) -> Option<Duration> {
+fn duration_annotation(object: &Value, annotation: &str) -> Option<Duration> {
     object::annotation(object, annotation)?.parse::<SignedDuration>().ok()?.try_into().ok()
 }
 
