@@ -39,7 +39,7 @@ pub(super) fn one_of<'a, T>(rng: &mut Rng, all: &'a [T]) -> Option<&'a T> {
 }
 
 /// One event that affects the services or the machines.
-fn strike(cluster: &mut TestCluster, rng: &mut Rng) {
+fn inject_event(cluster: &mut TestCluster, rng: &mut Rng) {
     match rng.below(6) {
         kind @ 0..=2 => {
             let role = [Role::Watcher, Role::Scheduler, Role::Actuator][usize::try_from(kind).unwrap_or(0)];
@@ -75,7 +75,7 @@ async fn run(seed: u64) {
         let replicas = u32::try_from(rng.below(20)).unwrap_or(0);
         cluster.deploy("web", replicas, 900);
         cluster.pass(Duration::from_millis(rng.below(20_000))).await;
-        strike(&mut cluster, &mut rng);
+        inject_event(&mut cluster, &mut rng);
         cluster.pass(Duration::from_millis(rng.below(60_000))).await;
     }
     cluster.world.server().faults().clear_rules();

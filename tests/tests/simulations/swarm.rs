@@ -3,17 +3,17 @@
 
 mod config;
 mod convergence;
+mod events;
 mod faults;
-mod strikes;
 mod workloads;
 
 use crate::faulty_planner;
 use crate::oracle;
 use config::{Config, LIMIT};
+use events::Events;
 use plimsoll_sim::seed::Rng;
 use plimsoll_tests::{MINUTE, TestCluster};
 use std::time::Duration;
-use strikes::Strikes;
 
 /// Rounds of changes with faults.
 const ROUNDS: u64 = 6;
@@ -38,21 +38,22 @@ async fn run(seed: u64) {
     let mut cluster = TestCluster::begin(config.setup()).await;
     let mut rng = Rng::new(seed ^ 0x5eed);
     config.let_things_go_wrong(&cluster);
-    let mut strikes = Strikes::default();
+    let mut events = Events::default();
     config.deploy_faulty(&cluster);
     for round in 0..ROUNDS {
         config.workloads.deploy(&cluster, &mut rng, round);
         pass(&cluster, Duration::from_millis(rng.below(20_000))).await;
-        if let Some(kind) = config.strike(&mut rng) {
-            println!("strike {kind:?}");
-            strikes.strike(kind, &mut cluster, &mut rng);
+        if let Some(kind) = config.pick_event(&mut rng) {
+            // `cargo xtask sim` reads this line. Lines of a cluster's summary start with `event`.
+            println!("injected event {kind:?}");
+            events.inject(kind, &mut cluster, &mut rng);
         }
         pass(&cluster, Duration::from_millis(rng.below(60_000))).await;
         if rng.chance(500) {
-            strikes.end(&cluster);
+            events.end(&cluster);
         }
     }
-    strikes.end(&cluster);
+    events.end(&cluster);
     faults::end(&cluster);
     let pods = config.workloads.deploy_final(&cluster);
     faulty_planner::until_others_run(&cluster, pods, 30 * MINUTE).await;
@@ -62,7 +63,7 @@ async fn run(seed: u64) {
     oracle::limits(&cluster, LIMIT);
     config.workloads.scale_to_nothing(&cluster);
     cluster.until_empty(45 * MINUTE).await;
-    oracle::at_the_end(&cluster, strikes.surplus());
+    oracle::at_the_end(&cluster, events.surplus());
     oracle::fenced(&cluster.world);
 }
 

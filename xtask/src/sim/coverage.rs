@@ -11,7 +11,7 @@ pub(super) struct Coverage {
     /// Number of seeds with each kind of fault.
     faults: BTreeMap<String, usize>,
     /// Number of events of each kind, and number of failed seeds with the kind.
-    strikes: BTreeMap<String, (usize, usize)>,
+    events: BTreeMap<String, (usize, usize)>,
 }
 
 impl Coverage {
@@ -20,8 +20,8 @@ impl Coverage {
         for fault in &outcome.faults {
             *self.faults.entry(fault.clone()).or_default() += 1;
         }
-        for strike in &outcome.strikes {
-            let (count, failed) = self.strikes.entry(strike.clone()).or_default();
+        for event in &outcome.events {
+            let (count, failed) = self.events.entry(event.clone()).or_default();
             *count += 1;
             *failed += usize::from(outcome.failure.is_some());
         }
@@ -39,8 +39,8 @@ impl fmt::Display for Coverage {
             writeln!(f, "{fault:<20} {seeds}")?;
         }
         writeln!(f, "\n{:<20} times, in seeds that failed", "event")?;
-        for (strike, (count, failed)) in &self.strikes {
-            writeln!(f, "{strike:<20} {count}, {failed}")?;
+        for (event, (count, failed)) in &self.events {
+            writeln!(f, "{event:<20} {count}, {failed}")?;
         }
         writeln!(f)
     }

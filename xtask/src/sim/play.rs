@@ -27,7 +27,7 @@ pub(super) struct Outcome {
     /// Kinds of random faults of the seed.
     pub(super) faults: Vec<String>,
     /// Kinds of events, once for each occurrence.
-    pub(super) strikes: Vec<String>,
+    pub(super) events: Vec<String>,
     /// Failure, if any.
     pub(super) failure: Option<String>,
 }
@@ -35,7 +35,7 @@ pub(super) struct Outcome {
 impl Outcome {
     /// Each kind of fault and event once.
     pub(super) fn kinds(&self) -> Vec<String> {
-        let mut kinds: Vec<String> = self.faults.iter().chain(&self.strikes).cloned().collect();
+        let mut kinds: Vec<String> = self.faults.iter().chain(&self.events).cloned().collect();
         kinds.sort();
         kinds.dedup();
         kinds
@@ -46,8 +46,8 @@ impl Outcome {
         for line in text.lines() {
             if let Some(kind) = line.strip_prefix("fault ") {
                 outcome.faults.push(kind.to_owned());
-            } else if let Some(kind) = line.strip_prefix("strike ") {
-                outcome.strikes.push(kind.to_owned());
+            } else if let Some(kind) = line.strip_prefix("injected event ") {
+                outcome.events.push(kind.to_owned());
             }
         }
         outcome
@@ -143,11 +143,12 @@ mod tests {
 
     #[test]
     fn an_output_tells_faults_events_and_the_first_panic() {
-        let text = "seed 4\nfault Drop\nstrike DeleteNode\nstrike DeleteNode\n\
-                    thread 'x' panicked at tests/src/test_cluster.rs:1:2:\nnot seen within 60s\nmore\n";
+        let text = "seed 4\nfault Drop\ninjected event DeleteNode\ninjected event DeleteNode\n\
+                    thread 'x' panicked at tests/src/test_cluster.rs:1:2:\nnot seen within 60s\n\
+                    event web-1 FailedScheduling: of Kubernetes\n";
         let outcome = Outcome::read(text, panic_of(text));
         assert_eq!(outcome.kinds(), ["DeleteNode", "Drop"]);
-        assert_eq!(outcome.strikes.len(), 2);
+        assert_eq!(outcome.events.len(), 2);
         assert_eq!(outcome.failure.as_deref(), Some("not seen within 60s (tests/src/test_cluster.rs:1:2)"));
     }
 }

@@ -1,7 +1,7 @@
 //! Configuration of a run, derived from its seed.
 
+use super::events::Kind;
 use super::faults::{self, Rate};
-use super::strikes::Kind;
 use super::workloads::{Other, Workloads};
 use crate::faulty_planner::{self, FORGETS, MISCOUNTS, PANICS};
 use plimsoll_scheduler::PlanFn;
@@ -34,7 +34,7 @@ pub(super) struct Config {
     nominate: bool,
     pub(super) workloads: Workloads,
     faults: Vec<Rate>,
-    strikes: Vec<Kind>,
+    events: Vec<Kind>,
     planner: Option<PlannerFault>,
     timings: Timings,
 }
@@ -80,7 +80,7 @@ impl Config {
         let without = std::env::var("PLIMSOLL_WITHOUT").unwrap_or_default();
         let stays = |kind: String| !without.split(',').any(|name| name == kind);
         config.faults.retain(|rate| stays(format!("{:?}", rate.fault)));
-        config.strikes.retain(|kind| stays(format!("{kind:?}")));
+        config.events.retain(|kind| stays(format!("{kind:?}")));
         config.workloads.others.retain(|other| stays(format!("{other:?}")));
         config.planner = config.planner.filter(|fault| stays(planner_fault_name(*fault)));
         if !stays("ClockError".to_owned()) {
@@ -101,13 +101,13 @@ impl Config {
         let rng = &mut Rng::new(seed ^ 0xc0_ff1e);
         let mut workloads = Workloads::drawn(rng);
         let mut faults = faults::of_calls(rng);
-        let mut strikes: Vec<Kind> = Kind::FIRST.into_iter().filter(|_| rng.chance(400)).collect();
+        let mut events: Vec<Kind> = Kind::FIRST.into_iter().filter(|_| rng.chance(400)).collect();
         // A generator of its own, so that seeds keep their first choices when choices are added.
         let later = &mut Rng::new(seed ^ 0xadd);
         workloads.draw_others(later);
         let timings = Timings::drawn(later);
         faults.extend(faults::of_reports(later));
-        strikes.extend(Kind::LATER.into_iter().filter(|_| later.chance(300)));
+        events.extend(Kind::LATER.into_iter().filter(|_| later.chance(300)));
         Self {
             seed,
             capacity_types: pick(rng, &[&["spot", "on-demand"][..], &["on-demand"], &["spot"]]),
@@ -118,7 +118,7 @@ impl Config {
             nominate: rng.chance(800),
             workloads,
             faults,
-            strikes,
+            events,
             planner: pick(
                 rng,
                 &[
@@ -203,7 +203,7 @@ impl Config {
         }
     }
 
-    pub(super) fn strike(&self, rng: &mut Rng) -> Option<Kind> {
-        (!self.strikes.is_empty()).then(|| pick(rng, &self.strikes))
+    pub(super) fn pick_event(&self, rng: &mut Rng) -> Option<Kind> {
+        (!self.events.is_empty()).then(|| pick(rng, &self.events))
     }
 }

@@ -108,7 +108,7 @@ impl Kind {
 
 /// Events that last until they are ended, and the surplus instances that they may cause.
 #[derive(Default)]
-pub(super) struct Strikes {
+pub(super) struct Events {
     isolated: Vec<String>,
     lagging: Vec<String>,
     rules: Vec<RuleId>,
@@ -122,13 +122,13 @@ pub(super) struct Strikes {
     surplus: usize,
 }
 
-impl Strikes {
+impl Events {
     /// Instances that may have been launched for a claim that was deleted before the claim recorded them.
     pub(super) fn surplus(&self) -> usize {
         self.surplus
     }
 
-    pub(super) fn strike(&mut self, kind: Kind, cluster: &mut TestCluster, rng: &mut Rng) {
+    pub(super) fn inject(&mut self, kind: Kind, cluster: &mut TestCluster, rng: &mut Rng) {
         match kind {
             Kind::ReplaceWatcher => replace(cluster, rng, Role::Watcher),
             Kind::ReplaceScheduler => replace(cluster, rng, Role::Scheduler),
@@ -262,7 +262,7 @@ impl Strikes {
         });
     }
 
-    /// Cuts a process off from some of what it talks to, as `act` does; [`Strikes::end`] heals it.
+    /// Cuts a process off from some of what it talks to, as `act` does; [`Events::end`] heals it.
     fn cut(&mut self, cluster: &TestCluster, rng: &mut Rng, act: impl FnOnce(&TestCluster, &str, &mut Rng)) {
         if let Some(process) = one_of(rng, &all_processes(cluster)).cloned() {
             act(cluster, &process, rng);
