@@ -51,12 +51,12 @@ impl Incident {
         matches!(self.phase, Phase::Over)
     }
 
-    /// Lets time pass. The event happens as soon as the write is made.
+    /// Lets time pass. The event is injected as soon as the write is made.
     pub(super) async fn pass(&mut self, cluster: &mut TestCluster, time: Duration) {
         match &self.phase {
             Phase::Waiting => tokio::select! {
                 biased;
-                () = self.gate.reached(1) => self.happen(cluster),
+                () = self.gate.reached(1) => self.inject(cluster),
                 () = cluster.pass(time) => {}
             },
             _ => cluster.pass(time).await,
@@ -64,7 +64,7 @@ impl Incident {
         self.go_on(cluster);
     }
 
-    fn happen(&mut self, cluster: &mut TestCluster) {
+    fn inject(&mut self, cluster: &mut TestCluster) {
         let now = Instant::now();
         self.phase = Phase::Over;
         match self.fault {
