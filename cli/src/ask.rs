@@ -6,8 +6,8 @@ use crate::input::Question;
 use crate::progress::Progress;
 use clap::Args;
 use plimsoll_model::plan::{Plan, Reason};
-use plimsoll_proto::scheduler::v1::ExplainRequest;
 use plimsoll_proto::scheduler::v1::scheduler_service_client::SchedulerServiceClient;
+use plimsoll_proto::scheduler::v1::{ExplainRequest, PlanRequest};
 use plimsoll_scheduler::answer::in_process;
 use std::time::{Duration, Instant};
 use tonic::transport::{Channel, Endpoint};
@@ -17,8 +17,7 @@ use tonic::{Code, Status};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Response timeout: seconds are normal for the largest clusters, and minutes indicate an error.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
-/// Maximum size of a response: a plan contains each pod once, with at most a few hundred bytes for each of 100,000
-/// pods.
+/// Maximum size of a response: far more than the 16 MiB that a scheduler sends, in case a later version sends more.
 const MAX_ANSWER_BYTES: usize = 128 * 1024 * 1024;
 
 /// Selects the scheduler.
@@ -57,7 +56,7 @@ pub(crate) fn plan(question: &Question, arguments: &ServerArguments) -> Result<(
         return Ok((checked, Timings { plan, check: started.elapsed().saturating_sub(plan) }));
     };
     let who = format!("the scheduler at {address}");
-    let request = question.request();
+    let request = PlanRequest { shared_lists: true, ..question.request() };
     let call = async |mut client: Client| client.plan(request).await.map(tonic::Response::into_inner);
     let response = remote(address, call)?.map_err(|status| refused(&who, &status))?;
     let plan = response.plan.ok_or_else(|| CommandError::Failed(format!("{who} answered without a plan")))?;
@@ -85,6 +84,11 @@ pub(crate) fn explain(request: ExplainRequest, arguments: &ServerArguments) -> R
 fn refused(who: &str, status: &Status) -> CommandError {
     match status.code() {
         Code::InvalidArgument => CommandError::BadInput(format!("{who} refuses the request: {}", status.message())),
+        // Of the request or of the response.
+        Code::OutOfRange => {
+            let hint = "without --server, the command has no such limit";
+            CommandError::Failed(format!("{who}: {}; {hint}", describe(status)))
+        }
         _ => CommandError::Failed(format!("{who}: {}", describe(status))),
     }
 }
@@ -140,6 +144,13 @@ fn innermost(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_message_that_is_too_large_for_a_server_has_a_hint() {
+        let error = refused("the scheduler at here:1", &Status::out_of_range("too large"));
+        let text = "the scheduler at here:1: OutOfRange: too large; without --server, the command has no such limit";
+        assert!(matches!(&error, CommandError::Failed(found) if found == text), "{error:?}");
+    }
 
     #[test]
     fn addresses_are_host_and_port() {

@@ -123,6 +123,8 @@ impl Question {
             snapshot: Some((&self.snapshot).into()),
             catalogs: self.wire_catalogs(),
             options: Some((&self.options).into()),
+            // A program to which the request is given may not know `like`.
+            shared_lists: false,
         }
     }
 

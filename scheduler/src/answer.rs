@@ -12,11 +12,14 @@ pub(crate) use what_if::what_if_of;
 pub use what_if::{MAX_ADDED_PODS, add_pods, without_node};
 
 use crate::solve::{InvalidPlan, PlanFailure, solve};
-use plimsoll_proto::convert::ConvertError;
+use plimsoll_model::plan::Plan;
+use plimsoll_proto::convert::{ConvertError, with_shared_reasons};
+use plimsoll_proto::plan::v1 as wire;
 use plimsoll_proto::scheduler::v1::{
     ExplainRequest, ExplainResponse, PlanRequest, PlanResponse, WhatIfRequest, WhatIfResponse,
 };
 use plimsoll_runtime::client_pool::WITHHELD_HEADER;
+use plimsoll_runtime::serve::MAX_ENCODING_BYTES;
 use plimsoll_solver::Cancel;
 use solve_input::SolveInput;
 use tonic::metadata::MetadataValue;
@@ -32,6 +35,12 @@ pub enum AnswerError {
     /// The planner failed, and not because of some pending pods.
     #[error(transparent)]
     Plan(#[from] PlanFailure),
+    /// The response takes this many bytes, which is more than a message may have.
+    #[error(
+        "the response takes {0} bytes, more than the limit of {MAX_ENCODING_BYTES}: set shared_lists in the request \
+         if it is not set, or ask for fewer pods at once"
+    )]
+    TooLarge(usize),
 }
 
 impl From<InvalidPlan> for AnswerError {
@@ -50,6 +59,7 @@ impl From<AnswerError> for Status {
     fn from(error: AnswerError) -> Self {
         match error {
             AnswerError::Request(error) => invalid_argument(&error),
+            AnswerError::TooLarge(_) => Self::out_of_range(error.to_string()),
             AnswerError::Plan(error @ PlanFailure::Cancelled) => Self::cancelled(error.to_string()),
             // Another replica may be faster.
             AnswerError::Plan(error @ (PlanFailure::TimedOut(_) | PlanFailure::NoTimeLeft)) => {
@@ -86,7 +96,12 @@ pub fn plan(request: &PlanRequest) -> Result<PlanResponse, Status> {
 pub(crate) fn plan_of(request: PlanRequest, cancel: &Cancel) -> Result<PlanResponse, AnswerError> {
     let input = SolveInput::new(request.snapshot, request.catalogs, request.options)?;
     let plan = solve(&input.snapshot, &input.catalogs, &input.options, cancel)?;
-    Ok(PlanResponse { plan: Some((&plan).into()) })
+    Ok(PlanResponse { plan: Some(to_wire(&plan, request.shared_lists)) })
+}
+
+/// Converts a plan for a response. A caller that does not ask for shared lists may not know `like`.
+fn to_wire(plan: &Plan, shared_lists: bool) -> wire::Plan {
+    if shared_lists { with_shared_reasons(plan) } else { plan.into() }
 }
 
 /// Explains where a pod goes or why it has no place, or what is planned for a node.

@@ -62,6 +62,23 @@ fn the_same_input_gives_the_same_bytes() {
 }
 
 #[test]
+fn a_plan_whose_lists_fill_many_responses_gives_the_same_bytes() {
+    // Each launch has all offerings of the catalog: together 24 MB, which is more than a response may have.
+    let alone = "affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: \
+                 kubernetes.io/hostname, labelSelector: {matchLabels: {app: web}}}]}}\n      containers: [";
+    let input = std::fs::read_to_string(fixture("pool.yaml"))
+        .unwrap()
+        .replace(", values: [on-demand]", ", values: [on-demand, spot]")
+        + &deployment("web", 1200, "1", "1Gi").replace("containers: [", alone)
+        + &deployment("big", 3, "2000", "1Gi");
+    let files = ["plan", "-f", "-", "--now", "2026-01-02T00:00:00Z", "-o", "json"];
+    let here = plimsoll_with(&files, &input);
+    let there = with_server(|address| plimsoll_with(&[&files[..], &["--server", address]].concat(), &input));
+    assert_eq!(here.json()["launches"].as_array().unwrap().len(), 1200);
+    assert_eq!((there.status, there.stdout, there.stderr), (here.status, here.stdout, here.stderr));
+}
+
+#[test]
 fn built_in_catalogs_go_over_the_wire() {
     let pool = std::fs::read_to_string(fixture("pool.yaml")).unwrap() + &deployment("web", 3, "1", "1Gi");
     let files = ["plan", "-f", "-", "--now", "2026-01-02T00:00:00Z", "-o", "json"];

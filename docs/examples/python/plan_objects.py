@@ -16,8 +16,8 @@ import grpc
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "proto"))
 messages, services = grpc.protos_and_services("plimsoll/objects/v1/objects.proto")
 
-# A plan names each pod once, at most a few hundred bytes for each of 100,000 pods.
-MAX_ANSWER_BYTES = 128 << 20
+# The scheduler sends at most 16 MiB, and gRPC accepts 4 MiB by default.
+MAX_ANSWER_BYTES = 16 << 20
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 mod shared;
 
-pub use shared::{SharedLists, SharedReasons, with_shared_lists};
+pub use shared::{SharedLists, SharedReasons, with_shared_lists, with_shared_reasons};
 
 wire_enum!(
     wire::ReasonCode,

@@ -1,5 +1,5 @@
 use super::strategies::{catalog, snapshot};
-use super::{ConvertError, SharedReasons, append_fragment, check_catalogs, check_snapshot, with_shared_lists};
+use super::{ConvertError, append_fragment, check_catalogs, check_snapshot, with_shared_lists, with_shared_reasons};
 use crate::{catalog::v1 as catalog_wire, plan::v1 as plan_wire, snapshot::v1 as wire};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::plan::{Plan, Unschedulable};
@@ -274,9 +274,7 @@ fn unschedulable_pods_of_one_message_share_their_reasons() -> Result<(), Convert
     expected.unschedulable.push(first.clone());
     expected.unschedulable.push(Unschedulable { reasons: Arc::new(first.reasons.to_vec()), ..first.clone() });
     expected.unschedulable.push(Unschedulable { reasons: Arc::new(vec![first.reasons[0].clone(); 2]), ..first });
-    let mut shared = SharedReasons::default();
-    let unschedulable = expected.unschedulable.iter().map(|pod| shared.pod(pod)).collect();
-    let sent = plan_wire::Plan { unschedulable, ..plan() };
+    let sent = with_shared_reasons(&expected);
     let lists: Vec<_> = sent.unschedulable.iter().map(|pod| (pod.reasons.len(), pod.like)).collect();
     assert_eq!(lists, [(1, None), (0, Some(0)), (0, Some(0)), (2, None)]);
     let back = Plan::try_from(sent.clone())?;

@@ -22,12 +22,16 @@ pub struct PlanObjectsRequest {
     /// Absent means disruption and the default work budget.
     #[prost(message, optional, tag = "5")]
     pub options: ::core::option::Option<super::super::plan::v1::PlanOptions>,
+    /// Whether unschedulable pods may refer to the reasons of earlier ones (`like`). The response is then far smaller. Set
+    /// it if the client knows `Unschedulable.like`.
+    #[prost(bool, tag = "6")]
+    pub shared_lists: bool,
 }
 /// The plan.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PlanObjectsResponse {
     /// Always set. Pods that have no UID in the request get one. A launch with the lists of an earlier one refers to it by
-    /// `like`.
+    /// `like`, and with `shared_lists` an unschedulable pod with the reasons of an earlier one.
     #[prost(message, optional, tag = "1")]
     pub plan: ::core::option::Option<super::super::plan::v1::Plan>,
     /// The plan for people: one line per launch, node that takes pods, removal, and group of pods without a place, with

@@ -142,7 +142,7 @@ pub struct Launch {
     pub why: ::prost::alloc::string::String,
     /// The launch has the offerings and requirements of this earlier launch, an index into the launches of the same
     /// message. Used because a burst has thousands of launches but few distinct lists. Only in plans that a session
-    /// streams, in plans to execute and in the response to PlanObjects; the response to Plan contains all lists.
+    /// streams, in plans to execute, in the response to PlanObjects, and in responses to requests with `shared_lists`.
     #[prost(uint32, optional, tag = "11")]
     pub like: ::core::option::Option<u32>,
     /// Whether the cloud must prefer offerings in this order instead of by its own prices, because the user has defined
@@ -196,7 +196,8 @@ pub struct Unschedulable {
     #[prost(message, repeated, tag = "2")]
     pub reasons: ::prost::alloc::vec::Vec<Reason>,
     /// The pod has the reasons of this earlier pod, an index into the unschedulable pods of the same message. Used because
-    /// thousands of pods may have the same reasons. Only in plans that a session streams, to clients from protocol 5 on.
+    /// thousands of pods may have the same reasons. Only in plans that a session streams, to clients from protocol 5 on,
+    /// and in responses to requests with `shared_lists`.
     #[prost(uint32, optional, tag = "3")]
     pub like: ::core::option::Option<u32>,
 }

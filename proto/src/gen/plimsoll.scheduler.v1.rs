@@ -133,6 +133,10 @@ pub struct PlanRequest {
     /// Absent means disruption and the default work budget.
     #[prost(message, optional, tag = "3")]
     pub options: ::core::option::Option<super::super::plan::v1::PlanOptions>,
+    /// Whether launches and unschedulable pods may refer to the lists of earlier ones (`like`). The response is then far
+    /// smaller. Set it if the client knows `Launch.like` and `Unschedulable.like`.
+    #[prost(bool, tag = "4")]
+    pub shared_lists: bool,
 }
 /// The plan.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -195,6 +199,9 @@ pub struct WhatIfRequest {
     /// Suppositions, applied together; at least one.
     #[prost(message, repeated, tag = "4")]
     pub suppositions: ::prost::alloc::vec::Vec<Supposition>,
+    /// As in PlanRequest, for each of the two plans.
+    #[prost(bool, tag = "5")]
+    pub shared_lists: bool,
 }
 /// A supposed change.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -4,7 +4,7 @@ use crate::lines;
 use plimsoll_catalog::file;
 use plimsoll_manifests::{ManifestError, Manifests, Offers, Place, Question, QuestionError, Text, read_json};
 use plimsoll_model::time::Timestamp;
-use plimsoll_proto::convert::{ConvertError, with_shared_lists};
+use plimsoll_proto::convert::{ConvertError, with_shared_lists, with_shared_reasons};
 use plimsoll_proto::objects::v1::{IgnoredKind, PlanObjectsRequest, PlanObjectsResponse};
 use plimsoll_scheduler::answer::{AnswerError, in_process, options_from_wire};
 use plimsoll_solver::Cancel;
@@ -22,7 +22,7 @@ pub fn plan_objects(
     now: Timestamp,
     cancel: &Cancel,
 ) -> Result<PlanObjectsResponse, AnswerError> {
-    let PlanObjectsRequest { objects, region, catalog_json, now_unix_ms, options } = request;
+    let PlanObjectsRequest { objects, region, catalog_json, now_unix_ms, options, shared_lists } = request;
     let texts =
         objects.into_iter().enumerate().map(|(index, content)| Text { name: format!("objects[{index}]"), content });
     let manifests = read_json(&texts.collect::<Vec<_>>(), MAX_PODS).map_err(|errors| errors.0);
@@ -44,11 +44,9 @@ pub fn plan_objects(
         .ignored
         .into_iter()
         .map(|(kind, count)| IgnoredKind { kind, count: u32::try_from(count).unwrap_or(u32::MAX) });
-    Ok(PlanObjectsResponse {
-        lines: lines::of(&plan),
-        plan: Some(with_shared_lists(&plan)),
-        ignored: ignored.collect(),
-    })
+    // A caller that does not ask for shared lists may not know `like` of unschedulable pods.
+    let wire_plan = if shared_lists { with_shared_reasons(&plan) } else { with_shared_lists(&plan) };
+    Ok(PlanObjectsResponse { lines: lines::of(&plan), plan: Some(wire_plan), ignored: ignored.collect() })
 }
 
 fn offers(region: String, catalog: &str) -> Result<Offers, ConvertError> {

@@ -21,7 +21,7 @@ fn wire_catalogs() -> Vec<catalog_wire::Catalog> {
 }
 
 fn plan_request(snapshot: &Snapshot) -> PlanRequest {
-    PlanRequest { snapshot: Some(snapshot.into()), catalogs: wire_catalogs(), options: None }
+    PlanRequest { snapshot: Some(snapshot.into()), catalogs: wire_catalogs(), ..PlanRequest::default() }
 }
 
 fn lines(snapshot: &Snapshot, subject: Subject) -> Vec<String> {
@@ -97,6 +97,36 @@ fn invalid_plan_requests_are_rejected_with_the_path() {
 }
 
 #[test]
+fn lists_are_shared_if_the_request_asks_for_it() {
+    let mut snapshot = waiting(0);
+    // Each of three pods needs a node of its own, and three fit nowhere.
+    snapshot.shapes = vec![shape("giant", 96_000), shape("large", 5_000)];
+    snapshot.pods = (0..6)
+        .map(|number| pod(&format!("pod-{number}"), if number < 3 { "giant" } else { "large" }, PodState::Pending))
+        .collect();
+    let request = |shared_lists| PlanRequest { shared_lists, ..plan_request(&snapshot) };
+    let what_if = |shared_lists| {
+        let PlanRequest { snapshot, catalogs, options, shared_lists } = request(shared_lists);
+        let change = Change::PriceChange(PriceChange { node_pool: "default".into(), factor_milli: 1000 });
+        let suppositions = vec![Supposition { change: Some(change) }];
+        what_if(&WhatIfRequest { snapshot, catalogs, options, suppositions, shared_lists }).unwrap()
+    };
+    let likes = |plan: &plan_wire::Plan| {
+        let launches: Vec<_> = plan.launches.iter().map(|launch| launch.like).collect();
+        (launches, plan.unschedulable.iter().map(|pod| pod.like).collect::<Vec<_>>())
+    };
+    let (repeated, shared) =
+        (plan(&request(false)).unwrap().plan.unwrap(), plan(&request(true)).unwrap().plan.unwrap());
+    let one_list = vec![None, Some(0), Some(0)];
+    assert_eq!(likes(&repeated), (vec![None; 3], vec![None; 3]));
+    assert_eq!(likes(&shared), (one_list.clone(), one_list));
+    assert_eq!(what_if(false).baseline, Some(repeated.clone()));
+    let both = what_if(true);
+    assert_eq!((both.baseline, both.supposed), (Some(shared.clone()), Some(shared.clone())));
+    assert_eq!(Plan::try_from(shared), Plan::try_from(repeated));
+}
+
+#[test]
 fn an_invalid_plan_is_an_internal_error() {
     let violations = vec![plimsoll_invariants::Violation::PodTwice("default/a".into())];
     let status = Status::from(AnswerError::from(InvalidPlan { sequence: 3, violations }));
@@ -158,6 +188,7 @@ fn what_if_plans(snapshot: &Snapshot, changes: Vec<Change>) -> Result<(Plan, Pla
         catalogs: wire_catalogs(),
         options: Some(plan_wire::PlanOptions { disruption: false, work_budget: 0, ..Default::default() }),
         suppositions: changes.into_iter().map(|change| Supposition { change: Some(change) }).collect(),
+        shared_lists: false,
     };
     let answer = what_if(&request)?;
     Ok((answer.baseline.unwrap().try_into().unwrap(), answer.supposed.unwrap().try_into().unwrap()))
@@ -288,8 +319,7 @@ proptest! {
         for pool in snapshot.node_pools.iter_mut().filter(|pool| pool.catalog.is_some()) {
             pool.catalog = Some(catalog.id());
         }
-        let request =
-            PlanRequest { snapshot: Some((&snapshot).into()), catalogs: vec![(&catalog).into()], options: None };
+        let request = PlanRequest { catalogs: vec![(&catalog).into()], ..plan_request(&snapshot) };
         prop_assert_eq!(plan(&request).err().map(|status| status.message().to_owned()), None);
     }
 }

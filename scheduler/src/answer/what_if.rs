@@ -1,8 +1,8 @@
 //! Compares the plan for the present state with the plan under suppositions.
 
-use super::AnswerError;
 use super::explain::{find_node, find_pod};
 use super::solve_input::SolveInput;
+use super::{AnswerError, to_wire};
 use crate::solve::solve;
 use plimsoll_model::identity::{NodeName, PodUid};
 use plimsoll_model::money::MicroUsdPerHour;
@@ -52,7 +52,10 @@ pub(crate) fn what_if_of(request: WhatIfRequest, cancel: &Cancel) -> Result<What
     supposed.snapshot.sort();
     let plan = |input: &SolveInput| solve(&input.snapshot, &input.catalogs, &input.options, cancel);
     let (baseline, supposed) = (plan(&input)?, plan(&supposed)?);
-    Ok(WhatIfResponse { baseline: Some((&baseline).into()), supposed: Some((&supposed).into()) })
+    Ok(WhatIfResponse {
+        baseline: Some(to_wire(&baseline, request.shared_lists)),
+        supposed: Some(to_wire(&supposed, request.shared_lists)),
+    })
 }
 
 /// Removes a node. Its movable pods become pending; other pods are removed with it.

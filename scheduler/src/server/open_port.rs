@@ -4,9 +4,11 @@ use super::{Core, lost, overloaded};
 use crate::answer::AnswerError;
 use plimsoll_runtime::connection::Peer;
 use plimsoll_runtime::request_body::MemoryShare;
+use plimsoll_runtime::serve::MAX_ENCODING_BYTES;
 use plimsoll_runtime::telemetry::extract_cycle_id;
 use plimsoll_runtime::workers::WorkError;
 use plimsoll_solver::Cancel;
+use prost::Message;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -30,9 +32,9 @@ impl OpenPort {
     /// happens when the caller is gone.
     ///
     /// # Errors
-    /// RESOURCE_EXHAUSTED if this caller or all callers together have too many requests, DEADLINE_EXCEEDED, and the
-    /// errors of `answer`.
-    pub async fn handle<Q: Send + 'static, A: Send + 'static>(
+    /// RESOURCE_EXHAUSTED if this caller or all callers together have too many requests, DEADLINE_EXCEEDED,
+    /// OUT_OF_RANGE if the response is too large, and the errors of `answer`.
+    pub async fn handle<Q: Send + 'static, A: Message + 'static>(
         &self,
         method: &'static str,
         request: Request<Q>,
@@ -52,7 +54,7 @@ impl OpenPort {
             // The job goes on for a while after its caller is gone.
             let _share = share;
             let started = Instant::now();
-            let result = answer(question, &cancel);
+            let result = answer(question, &cancel).and_then(sendable);
             metrics.solve_seconds.observe(started.elapsed().as_secs_f64());
             result
         };
@@ -78,6 +80,12 @@ impl OpenPort {
             Err(error @ WorkError::Lost(_)) => Err(lost(&error)),
         }
     }
+}
+
+/// The response, if it is not too large for a message.
+fn sendable<A: Message>(response: A) -> Result<A, AnswerError> {
+    let bytes = response.encoded_len();
+    if bytes > MAX_ENCODING_BYTES { Err(AnswerError::TooLarge(bytes)) } else { Ok(response) }
 }
 
 /// Ends the solve once nobody waits for the answer.

@@ -74,7 +74,7 @@ fn plan_request(pods: usize) -> PlanRequest {
     PlanRequest {
         snapshot: Some((&waiting(pods)).into()),
         catalogs: catalogs().values().map(Into::into).collect(),
-        options: None,
+        ..PlanRequest::default()
     }
 }
 
@@ -219,8 +219,8 @@ async fn in_process_and_grpc_callers_get_the_same_bytes() {
 
     let more = MorePods { like: "default/web-3".into(), count: 4 };
     let suppositions = vec![Supposition { change: Some(Change::MorePods(more)) }];
-    let PlanRequest { snapshot, catalogs, options } = request;
-    let what_if = WhatIfRequest { snapshot, catalogs, options, suppositions };
+    let PlanRequest { snapshot, catalogs, options, shared_lists } = request;
+    let what_if = WhatIfRequest { snapshot, catalogs, options, suppositions, shared_lists };
     let near = crate::answer::what_if(&what_if).unwrap();
     assert_eq!(running.open.what_if(what_if).await.unwrap().into_inner(), near);
 }
@@ -252,6 +252,19 @@ async fn a_too_large_message_is_rejected_and_the_next_is_answered() {
     let refused = running.open.plan(large).await.unwrap_err();
     assert_eq!(refused.code(), Code::OutOfRange, "{refused:?}");
     assert!(running.open.plan(plan_request(1)).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_too_large_response_is_refused_with_the_limit_and_what_to_do() {
+    let mut running = start(|_| ());
+    let mut request = plan_request(1);
+    // The plan contains the name of the pod.
+    request.snapshot.as_mut().unwrap().pods[0].name = "x".repeat(MAX_ENCODING_BYTES);
+    let refused = running.open.plan(request).await.unwrap_err();
+    assert_eq!(refused.code(), Code::OutOfRange, "{refused:?}");
+    let text = "bytes, more than the limit of 16777216: set shared_lists in the request if it is not set, or ask for \
+                fewer pods at once";
+    assert!(refused.message().starts_with("the response takes ") && refused.message().ends_with(text), "{refused:?}");
 }
 
 #[tokio::test]

@@ -67,7 +67,7 @@ fn unary(snapshot: &Snapshot) -> plan_wire::Plan {
     let request = plimsoll_proto::scheduler::v1::PlanRequest {
         snapshot: Some(snapshot.into()),
         catalogs: catalogs().values().map(Into::into).collect(),
-        options: None,
+        ..Default::default()
     };
     answer::plan(&request).unwrap().plan.unwrap()
 }

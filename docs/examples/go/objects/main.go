@@ -25,8 +25,8 @@ const (
 	method  = "PlanObjects"
 	// A plan takes seconds for the largest clusters.
 	timeout = 60 * time.Second
-	// A plan names each pod once, at most a few hundred bytes for each of 100,000 pods.
-	maxAnswer = 128 << 20
+	// The scheduler sends at most 16 MiB, and gRPC accepts 4 MiB by default.
+	maxAnswer = 16 << 20
 )
 
 func main() {

@@ -10,12 +10,22 @@ use std::sync::Arc;
 /// Converts a plan to one message in which launches share their lists of offerings and requirements.
 #[must_use]
 pub fn with_shared_lists(plan: &Plan) -> wire::Plan {
-    let mut launches = SharedLists::default();
-    wire::Plan {
-        launches: plan.launches.iter().map(|launch| launches.launch(launch)).collect(),
-        unschedulable: to_wire(&plan.unschedulable),
-        ..without_sharers(plan)
-    }
+    wire::Plan { unschedulable: to_wire(&plan.unschedulable), ..with_shared_launches(plan) }
+}
+
+/// As [`with_shared_lists`], and unschedulable pods share their reasons.
+#[must_use]
+pub fn with_shared_reasons(plan: &Plan) -> wire::Plan {
+    let mut reasons = SharedReasons::default();
+    let unschedulable = plan.unschedulable.iter().map(|pod| reasons.pod(pod)).collect();
+    wire::Plan { unschedulable, ..with_shared_launches(plan) }
+}
+
+/// Converts a plan without its unschedulable pods.
+fn with_shared_launches(plan: &Plan) -> wire::Plan {
+    let mut lists = SharedLists::default();
+    let launches = plan.launches.iter().map(|launch| lists.launch(launch)).collect();
+    wire::Plan { launches, ..without_sharers(plan) }
 }
 
 /// Converts the launches of one message in order. Lists of offerings and requirements that are equal are sent only

@@ -101,6 +101,16 @@ async fn objects_get_a_plan_with_readable_reasons() {
 }
 
 #[tokio::test]
+async fn reasons_are_shared_if_the_request_asks_for_it() {
+    let (_, open) = start(|_| ());
+    for (shared_lists, likes) in [(false, [None; 3]), (true, [None, Some(0), Some(0)])] {
+        let request = PlanObjectsRequest { shared_lists, ..request([deployment("giant", 3, requests("2000"))]) };
+        let plan = client(open.clone()).plan_objects(request).await.unwrap().into_inner().plan.unwrap();
+        assert_eq!(plan.unschedulable.iter().map(|pod| pod.like).collect::<Vec<_>>(), likes);
+    }
+}
+
+#[tokio::test]
 async fn all_faults_are_reported_at_once_with_object_and_field() {
     let (_, open) = start(|_| ());
     let bad_quantity = deployment("web", 3, requests("1GB"));
