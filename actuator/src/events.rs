@@ -6,8 +6,9 @@ use crate::io::{Action, RateLimiter};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
 use plimsoll_api::NodePool;
-use plimsoll_model::plan::{PodRef, Reason};
+use plimsoll_model::plan::{PodRef, Reason, ReasonCode};
 use plimsoll_runtime::clock::Clock;
+use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -24,6 +25,8 @@ const BLOCKED_WINDOW: Duration = Duration::from_secs(900);
 const QUEUE: usize = 4096;
 /// Maximum message length in bytes, as the API server enforces it.
 const MAX_MESSAGE: usize = 1024;
+/// Bytes of a message in which NodePools are counted: enough for four reasons.
+const COUNTS: usize = 200;
 
 /// Event reasons; Karpenter's where it has one.
 pub mod reason {
@@ -224,16 +227,52 @@ fn pod_object(pod: &PodRef) -> ObjectReference {
     }
 }
 
+/// Why no node can be launched for a pod, in the order of [`rank`]. If the reasons do not fit into an Event, only the
+/// first are shown, and further NodePools are counted.
 fn unschedulable_text(reasons: &[Reason]) -> String {
-    let describe = |reason: &Reason| match reason.node_pool.as_str() {
+    if reasons.is_empty() {
+        return "no node can be launched for this pod".to_owned();
+    }
+    let text = |parts: &[String]| format!("no node can be launched for this pod: {}", parts.join("; "));
+    let describe = |reason: &&Reason| match reason.node_pool.as_str() {
         "" => format!("{}: {}", reason.code.as_str(), reason.message),
         pool => format!("NodePool {pool:?}: {}: {}", reason.code.as_str(), reason.message),
     };
-    let descriptions: Vec<String> = reasons.iter().map(describe).collect();
-    if descriptions.is_empty() {
-        return "no node can be launched for this pod".to_owned();
+    let mut ranked: Vec<&Reason> = reasons.iter().collect();
+    ranked.sort_by_key(|reason| rank(reason.code));
+    let mut parts: Vec<String> = ranked.iter().map(describe).collect();
+    let whole = text(&parts);
+    if whole.len() <= MAX_MESSAGE {
+        return whole;
     }
-    format!("no node can be launched for this pod: {}", descriptions.join("; "))
+    let mut length = text(&[]).len() + COUNTS;
+    let fits = |part: &&String| {
+        length += part.len() + "; ".len();
+        length <= MAX_MESSAGE
+    };
+    // The first reason is shown even if it is cut.
+    let shown = parts.iter().take_while(fits).count().max(1);
+    parts.truncate(shown);
+    let mut counts: BTreeMap<(u8, ReasonCode), usize> = BTreeMap::new();
+    for reason in ranked.iter().skip(shown).filter(|reason| !reason.node_pool.is_empty()) {
+        *counts.entry((rank(reason.code), reason.code)).or_default() += 1;
+    }
+    parts.extend(counts.iter().map(|((_, code), count)| {
+        let pools = if *count == 1 { "NodePool" } else { "NodePools" };
+        format!("{count} more {pools}: {}", code.as_str())
+    }));
+    text(&parts)
+}
+
+/// The order of reasons. What keeps a NodePool that is for such pods from a launch matters more than that another
+/// NodePool is for other pods.
+fn rank(code: ReasonCode) -> u8 {
+    match code {
+        ReasonCode::TaintNotTolerated => 3,
+        ReasonCode::RequirementsIncompatible => 2,
+        ReasonCode::NodeClassNotFound | ReasonCode::NodePoolNotReady => 1,
+        _ => 0,
+    }
 }
 
 #[cfg(test)]

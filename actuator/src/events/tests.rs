@@ -49,10 +49,12 @@ fn an_event_about_a_node_is_in_the_default_namespace_and_its_text_is_bounded() {
     assert!(message.len() <= MAX_MESSAGE && message.ends_with("..."), "{}", message.len());
 }
 
+fn reason(pool: &str, code: ReasonCode, message: &str) -> Reason {
+    Reason { node_pool: pool.to_owned(), code, message: message.to_owned() }
+}
+
 #[test]
 fn unschedulable_event_names_pool_and_cause() {
-    let reason =
-        |pool: &str, code, message: &str| Reason { node_pool: pool.to_owned(), code, message: message.to_owned() };
     let text = unschedulable_text(&[
         reason("default", ReasonCode::LimitReached, "limit of cpu is 10, 10 are used"),
         reason("", ReasonCode::InvalidPod, "no containers"),
@@ -62,6 +64,30 @@ fn unschedulable_event_names_pool_and_cause() {
         "no node can be launched for this pod: NodePool \"default\": LimitReached: limit of cpu is 10, 10 are used; \
          InvalidPod: no containers"
     );
+}
+
+#[test]
+fn reasons_that_matter_come_first_and_pools_that_do_not_fit_are_counted() {
+    let taint = |team: usize| reason(&format!("team-{team}"), ReasonCode::TaintNotTolerated, &"taint ".repeat(25));
+    let mut reasons: Vec<Reason> = (0..8).map(taint).collect();
+    reasons.push(reason("fixed", ReasonCode::NodePoolNotReady, "the NodePool is static"));
+    reasons.push(reason("gpu", ReasonCode::RequirementsIncompatible, "no offering has arm64"));
+    reasons.push(reason("web", ReasonCode::LimitReached, "spec.limits.cpu is 9, 9 in use"));
+    reasons.push(reason("", ReasonCode::NoExistingNode, "0 of 9 nodes fit: insufficient cpu"));
+    let head = "no node can be launched for this pod: NodePool \"web\": LimitReached: spec.limits.cpu is 9, 9 in use; \
+                NoExistingNode: 0 of 9 nodes fit: insufficient cpu; \
+                NodePool \"fixed\": NodePoolNotReady: the NodePool is static; \
+                NodePool \"gpu\": RequirementsIncompatible: no offering has arm64; NodePool \"team-";
+    let text = unschedulable_text(&reasons);
+    assert!(text.starts_with(head) && text.ends_with("; 6 more NodePools: TaintNotTolerated"), "{text}");
+    assert!(text.contains("\"team-1\"") && text.len() <= MAX_MESSAGE, "{text}");
+    // All reasons that fit are shown.
+    let few = unschedulable_text(&reasons[6..]);
+    assert!(few.starts_with(head) && few.contains("\"team-7\"") && !few.contains("more"), "{few}");
+    let limits: Vec<Reason> =
+        (0..60).map(|pool| reason(&format!("pool-{pool:02}"), ReasonCode::LimitReached, &"x".repeat(700))).collect();
+    let text = unschedulable_text(&limits);
+    assert!(text.contains("\"pool-00\"") && text.ends_with("; 59 more NodePools: LimitReached"), "{text}");
 }
 
 #[tokio::test(start_paused = true)]
