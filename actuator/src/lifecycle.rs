@@ -90,11 +90,11 @@ fn candidates(deps: &Lifecycle, absent_pools: &mut AbsentPools) -> Vec<Candidate
         (claim, nodes)
     };
     let live: Vec<_> = deps.stores.claims.state().into_iter().filter(is_live).map(with_nodes).collect();
-    let named = live.iter().filter_map(|(claim, nodes)| pool_of(claim, nodes));
+    let named = live.iter().filter_map(|(claim, nodes)| node_pool(claim, nodes));
     absent_pools.observe(named, &planned_pools(&deps.stores));
     let candidate = |(claim, nodes): (Arc<NodeClaim>, Vec<Arc<Node>>)| {
         let mut hasher = DefaultHasher::new();
-        let has_pool = pool_of(&claim, &nodes).is_some_and(|pool| !absent_pools.is_gone(pool));
+        let has_pool = node_pool(&claim, &nodes).is_some_and(|pool| !absent_pools.is_gone(pool));
         (&claim.metadata.resource_version, has_pool).hash(&mut hasher);
         // Heartbeats of an initialized claim's Node do not trigger a reconcile.
         if is_settled(&claim) {
@@ -113,9 +113,9 @@ fn planned_pools(stores: &Stores) -> BTreeSet<String> {
     stores.pools.state().into_iter().map(|pool| pool.name_any()).collect()
 }
 
-/// The NodePool of a claim. As in plans, which remove only nodes with the label, the label of a registered Node decides,
-/// and otherwise that of the claim.
-fn pool_of<'a>(claim: &'a NodeClaim, nodes: &'a [Arc<Node>]) -> Option<&'a str> {
+/// The NodePool of a claim and its Nodes. As in plans, which remove only nodes with the label, the label of a registered
+/// Node decides, and otherwise that of the claim.
+fn node_pool<'a>(claim: &'a NodeClaim, nodes: &'a [Arc<Node>]) -> Option<&'a str> {
     let is_registered = |node: &&Arc<Node>| node.labels().get(label::REGISTERED).is_some_and(|value| value == "true");
     let labels = nodes.iter().find(is_registered).map_or(claim.labels(), |node| node.labels());
     labels.get(label::NODE_POOL).map(String::as_str)

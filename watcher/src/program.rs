@@ -28,7 +28,6 @@ pub async fn run(args: WatcherArgs) -> Result<()> {
         capacity_buffers: gates.capacity_buffers,
         node_overlays: gates.node_overlays,
         recording: recording.recording(),
-        ..Settings::default()
     };
     let parts = Parts {
         client: kube::Client::try_from(program::kube_config(peers.kubeconfig.as_deref()).await?)?,

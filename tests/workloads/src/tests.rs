@@ -2,8 +2,9 @@
 
 use crate::bench::{self, Types};
 use crate::{Case, Feature, Profile, Rng, case};
+use k8s_openapi::api::core::v1::PodSpec;
 use plimsoll_api::Pod;
-use plimsoll_snapshot::{Extra, Source};
+use plimsoll_snapshot::{Extra, Source, tolerate_extended_resources};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -15,9 +16,28 @@ fn bytes(case: &Case) -> Vec<u8> {
     bytes
 }
 
+/// The case with the tolerations that the API server adds to new pods, as the reader of files does.
+fn admitted(case: &Case) -> Case {
+    let mut case = case.clone();
+    for object in &mut case.objects {
+        let spec = match object["kind"].as_str() {
+            Some("Pod") => object.pointer_mut("/spec"),
+            Some("Deployment" | "StatefulSet") => object.pointer_mut("/spec/template/spec"),
+            _ => None,
+        };
+        if let Some(spec) = spec {
+            let mut typed: PodSpec = serde_json::from_value(spec.take()).unwrap();
+            tolerate_extended_resources(&mut typed);
+            *spec = serde_json::to_value(typed).unwrap();
+        }
+    }
+    case
+}
+
 /// Parses the files of a case. Returns the number of pending pods, or the problems that the parser or the snapshot
 /// report.
 fn read(case: &Case, folder: &Path) -> Result<usize, String> {
+    let case = admitted(case);
     case.write(folder).unwrap();
     let read = plimsoll_cli::manifests::read(&[folder.join("manifests")], &mut std::io::empty());
     let manifests = read.map_err(|errors| errors.to_string())?;
