@@ -5,7 +5,7 @@ use crate::input::context::SolveContext;
 use crate::input::max_node_share;
 use crate::input::nodes::{Nodes, Pools};
 use crate::input::on_demand_ratio;
-use crate::input::solve_index::{Change, SolveIndex};
+use crate::input::solve_index::{Change, Originals, SolveIndex};
 use crate::pipeline::planned;
 use crate::repair::moves::{Move, Moves};
 use crate::repair::{Inputs, Overlaid, Repair, Variant, Work, replay};
@@ -26,6 +26,8 @@ struct Request<'a> {
     index: &'a SnapshotIndex,
     catalogs: &'a BTreeMap<CatalogId, Catalog>,
     options: &'a PlanOptions,
+    /// Original shapes, if On-Demand ratios changed some.
+    originals: Option<&'a Originals>,
     /// Whether to compute the lower bound, which takes as long as some plans.
     bounded: bool,
     /// Whether to assign pods evenly to domain tuples.
@@ -88,7 +90,7 @@ impl Planner {
         options: &PlanOptions,
         early: &mut dyn FnMut(&[Launch]),
     ) -> Plan {
-        let request = Request { snapshot, index, catalogs, options, bounded: true, evenly: false };
+        let request = Request { snapshot, index, catalogs, options, originals: None, bounded: true, evenly: false };
         let mut reported = false;
         let (plan, _) = self.plan_once(request, &mut |launches| {
             reported |= !launches.is_empty();
@@ -213,17 +215,17 @@ impl Planner {
         let overlaid = overlay::applied(request.snapshot, request.catalogs);
         let priced = overlaid.as_ref();
         let priced = priced.map_or(request, |(snapshot, catalogs)| Request { snapshot, catalogs, ..request });
-        if let Some(mixed) = on_demand_ratio::applied(priced.snapshot, priced.index, priced.catalogs) {
-            let index = SnapshotIndex::new(&mixed);
-            return ask(&mut self.fresh(), Request { snapshot: &mixed, index: &index, ..priced });
+        if let Some((mixed, originals)) = on_demand_ratio::applied(priced.snapshot, priced.index, priced.catalogs) {
+            let (index, originals) = (SnapshotIndex::new(&mixed), Some(&originals));
+            return ask(&mut self.fresh(), Request { snapshot: &mixed, index: &index, originals, ..priced });
         }
         ask(self, priced)
     }
 
     fn with_context<T>(&mut self, request: Request<'_>, ask: impl FnOnce(&mut SolveContext<'_>) -> T) -> T {
-        let Request { snapshot, index, catalogs, options, .. } = request;
+        let Request { snapshot, index, catalogs, options, originals, .. } = request;
         let (solve_index, nodes) = self.kept.take().unzip();
-        let (solve_index, change) = SolveIndex::new(solve_index, snapshot, index, catalogs, options);
+        let (solve_index, change) = SolveIndex::new(solve_index, snapshot, index, catalogs, options, originals);
         let kept = nodes.filter(|_| change != Change::All);
         let mut nodes = kept.unwrap_or_else(|| Nodes::new(&solve_index));
         if let Change::Shapes(former) = change {

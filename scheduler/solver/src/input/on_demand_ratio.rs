@@ -4,7 +4,7 @@
 //! they change over when they are moved for another reason.
 
 use crate::input::pool_requirements::one_of;
-use crate::input::solve_index::SolveIndex;
+use crate::input::solve_index::{Originals, SolveIndex};
 use plimsoll_model::catalog::{CapacityType, Catalog};
 use plimsoll_model::identity::{CatalogId, NodeName, PodUid, ShapeId};
 use plimsoll_model::names::label;
@@ -22,12 +22,13 @@ enum Group<'a> {
     Pool(&'a str),
 }
 
-/// The snapshot in which the pods that must run On-Demand require it; `None` if no pod must.
+/// The snapshot in which the pods that must run On-Demand require it, with the original shapes of these pods; `None` if
+/// no pod must.
 pub(crate) fn applied(
     snapshot: &Snapshot,
     index: &SnapshotIndex,
     catalogs: &BTreeMap<CatalogId, Catalog>,
-) -> Option<Snapshot> {
+) -> Option<(Snapshot, Originals)> {
     let has_ratios = snapshot.shapes.iter().any(|shape| shape.on_demand.is_some());
     if !has_ratios && snapshot.node_pools.iter().all(|pool| pool.on_demand.is_none()) {
         return None;
@@ -36,14 +37,19 @@ pub(crate) fn applied(
     let nodes: BTreeMap<&NodeName, &Node> = snapshot.nodes.iter().map(|node| (&node.name, node)).collect();
     let mut bound: BTreeMap<&PodUid, ShapeId> = BTreeMap::new();
     let mut more: BTreeMap<ShapeId, PodShape> = BTreeMap::new();
+    let mut originals = Originals::new();
     for (mix, mut pods) in groups(snapshot, index, catalogs, &shapes, &nodes).into_values() {
         let least = mix.least(pods.len());
         pods.sort_by_key(|pod| (rank(pod, &nodes), &pod.namespace, &pod.name, &pod.uid));
         for pod in pods.into_iter().take(least) {
-            let Some(shape) = shapes.get(&pod.shape) else { continue };
-            let shape = on_demand(shape);
+            let Some(original) = shapes.get(&pod.shape).copied() else { continue };
+            let shape = on_demand(original);
             bound.insert(&pod.uid, shape.id.clone());
-            more.insert(shape.id.clone(), shape);
+            // Other pods may have this shape already.
+            if !shapes.contains_key(&shape.id) {
+                originals.insert(shape.id.clone(), original.clone());
+                more.insert(shape.id.clone(), shape);
+            }
         }
     }
     if bound.is_empty() {
@@ -55,9 +61,9 @@ pub(crate) fn applied(
             pod.shape = shape.clone();
         }
     }
-    mixed.shapes.extend(more.into_values().filter(|shape| !shapes.contains_key(&shape.id)));
+    mixed.shapes.extend(more.into_values());
     mixed.sort();
-    Some(mixed)
+    Some((mixed, originals))
 }
 
 /// Pods by group, with the ratio of the group.
@@ -75,7 +81,7 @@ fn groups<'a>(
         min_values_policy: MinValuesPolicy::BestEffort,
         ..PlanOptions::default()
     };
-    let solve_index = (!pools.is_empty()).then(|| SolveIndex::new(None, snapshot, index, catalogs, &options).0);
+    let solve_index = (!pools.is_empty()).then(|| SolveIndex::new(None, snapshot, index, catalogs, &options, None).0);
     let views = solve_index.as_ref().map(|solve_index| solve_index.views(snapshot, catalogs)).unwrap_or_default();
     // The first pool in which a pod could be placed.
     let first = |shape: &ShapeId| {

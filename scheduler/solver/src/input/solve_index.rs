@@ -66,6 +66,9 @@ pub(crate) enum Change {
     All,
 }
 
+/// Shapes as the cluster has them, by the ids of the shapes into which On-Demand ratios changed them.
+pub(crate) type Originals = BTreeMap<ShapeId, PodShape>;
+
 /// Index of shapes, pools and rules between pods.
 #[derive(Debug)]
 pub(crate) struct SolveIndex {
@@ -94,13 +97,15 @@ pub(crate) struct SolveIndex {
 
 impl SolveIndex {
     /// Creates the index of `snapshot`, reusing valid parts of `former`. Returns the difference to `former` as well.
-    /// `index` belongs to the snapshot and has been updated with all changes since `former` was created with it.
+    /// `index` belongs to the snapshot and has been updated with all changes since `former` was created with it. With
+    /// `originals`, there is no `former`.
     pub(crate) fn new(
         former: Option<Self>,
         snapshot: &Snapshot,
         index: &SnapshotIndex,
         catalogs: &BTreeMap<CatalogId, Catalog>,
         options: &PlanOptions,
+        originals: Option<&Originals>,
     ) -> (Self, Change) {
         let preferences = options.preference_policy;
         let most_pods = max_node_share::bound(snapshot, index, options);
@@ -161,7 +166,8 @@ impl SolveIndex {
         };
         let views = solve_index.views(snapshot, catalogs);
         let all: IndexVec<PodShape, &PodShape> = solve_index.own.iter().chain(&solve_index.levels).collect();
-        let shapes = fitted(&all, &views, &solve_index.given.terms.table, &solve_index.relaxation, data);
+        let table = &solve_index.given.terms.table;
+        let shapes = fitted(&all, originals, &views, table, &solve_index.relaxation, data);
         let mut rules = Rules::new(&all, &shapes, &solve_index.relaxation);
         rules.compute_uncounted(&views, &shapes, &solve_index.relaxation);
         solve_index.keys = asked_keys(&all);
@@ -313,6 +319,7 @@ fn asked_keys(shapes: &IndexVec<PodShape, &PodShape>) -> Vec<String> {
 /// Data of each shape, computed unless it is `known`.
 fn fitted(
     shapes: &IndexVec<PodShape, &PodShape>,
+    originals: Option<&Originals>,
     pools: &IndexVec<NodePool, PoolView<'_>>,
     table: &ResourceTable,
     relaxation: &RelaxationLevels,
@@ -320,6 +327,8 @@ fn fitted(
 ) -> IndexVec<PodShape, ShapeData> {
     let data = |((id, shape), known): ((Id<PodShape>, &&PodShape), Option<ShapeData>)| {
         let base = shapes[relaxation.base(id)];
+        // kube-scheduler knows only the original, so the original determines the nodes that a spread counts.
+        let base = originals.and_then(|originals| originals.get(&base.id)).unwrap_or(base);
         known.unwrap_or_else(|| ShapeData::new(shape, (base, relaxation.is_required_only(id)), pools, table))
     };
     shapes.iter_enumerated().zip(known).map(data).collect()

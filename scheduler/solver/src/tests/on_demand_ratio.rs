@@ -22,6 +22,14 @@ fn with_ratio(base: u32, percentage: u32) -> PodShape {
     PodShape { on_demand: Some(ratio), ..shape(1000, 2) }
 }
 
+/// As large as the smallest node, and spread over zones.
+fn spread_with_ratio(base: u32, percentage: u32) -> PodShape {
+    let mut pod = PodShape { requests: shape(2000, 4).requests, ..with_ratio(base, percentage) };
+    pod.labels.insert("app".into(), "web".into());
+    pod.topology_spread = vec![spread(label::ZONE, 1)];
+    pod
+}
+
 /// Number of pods on launches that are certainly On-Demand, and on other launches.
 fn split(plan: &Plan) -> (usize, usize) {
     let (mut on_demand, mut other) = (0, 0);
@@ -40,6 +48,28 @@ fn a_workload_gets_its_share_on_demand_and_the_rest_on_spot() {
         let plan = Cluster::with([both()]).pending("p", 10, &pod).plan();
         assert_eq!((split(&plan), plan.unschedulable.len()), (expected, 0), "{base} and {percentage} %");
     }
+}
+
+#[test]
+fn a_workload_that_is_spread_over_zones_gets_no_more_than_its_share_on_demand() {
+    let plan = Cluster::with([both()]).pending("p", 10, &spread_with_ratio(0, 20)).plan();
+    assert_eq!((split(&plan), plan.unschedulable.len()), ((2, 8), 0));
+}
+
+#[test]
+fn a_spread_counts_the_pods_on_spot_beside_those_that_must_run_on_demand() {
+    let pod = spread_with_ratio(1, 0);
+    let mut cluster = Cluster::with([both()]);
+    for (name, zone) in [("n1", "zone-a"), ("n2", "zone-a"), ("n3", "zone-b"), ("n4", "zone-c")] {
+        cluster.node_of(name, "c5.large", "default", SPOT).labels.insert(label::ZONE.into(), zone.into());
+        cluster.bound(&format!("on-{name}"), name, &pod);
+    }
+    // On-Demand is cheapest in the zone that has a pod more than the others.
+    let offerings = cluster.catalog.instance_types.iter_mut().flat_map(|kind| &mut kind.offerings);
+    offerings.filter(|one| one.zone == "zone-a" && one.capacity_type == OD).for_each(|one| one.price.0 /= 2);
+    let plan = cluster.pending("p", 1, &pod).plan_with(false);
+    assert_eq!((split(&plan), plan.unschedulable.len()), ((1, 0), 0));
+    assert!(!distinct(&plan, |one| &one.zone).contains(&"zone-a"), "{plan:#?}");
 }
 
 #[test]
