@@ -1,16 +1,21 @@
 //! Applies ratios of On-Demand to Spot capacity: pods that must run On-Demand get a requirement before planning starts.
 //!
 //! Pods that run On-Demand already are chosen first, so that they stay. Pending pods come next. Pods on Spot come last:
-//! they change over when they are moved for another reason.
+//! they change over when they are moved for another reason. Among equals, pods that can only run On-Demand come first,
+//! and pods that can only run on Spot come last.
 
+use crate::input::context::tolerated;
+use crate::input::intern::Bits;
+use crate::input::offerings::PoolView;
 use crate::input::pool_requirements::one_of;
 use crate::input::solve_index::{Originals, SolveIndex};
-use plimsoll_model::catalog::{CapacityType, Catalog};
+use plimsoll_model::catalog::{CapacityType, Catalog, Offering};
 use plimsoll_model::identity::{CatalogId, NodeName, PodUid, ShapeId};
+use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::names::label;
 use plimsoll_model::plan::{MinValuesPolicy, PlanOptions, PreferencePolicy};
 use plimsoll_model::requirements::NodeSelectorTerm;
-use plimsoll_model::snapshot::{Node, OnDemandMix, Pod, PodShape, PodState, Snapshot, SnapshotIndex};
+use plimsoll_model::snapshot::{Node, NodePool, OnDemandMix, Pod, PodShape, PodState, Snapshot, SnapshotIndex};
 use std::collections::BTreeMap;
 
 /// Pods to which a ratio applies together.
@@ -20,6 +25,20 @@ enum Group<'a> {
     Workload(&'a str, &'a str),
     /// Pods on nodes of one pool, or pending pods that would be placed in this pool first.
     Pool(&'a str),
+}
+
+/// The capacity that the pools sell to pods of a shape, in the order in which these pods are chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Choice {
+    OnDemandOnly,
+    Any,
+    SpotOnly,
+}
+
+/// The pools that launch nodes for pods, whether or not they lack capacity at the moment.
+struct Pools<'a> {
+    solve_index: &'a SolveIndex,
+    views: IndexVec<NodePool, PoolView<'a>>,
 }
 
 /// The snapshot in which the pods that must run On-Demand require it, with the original shapes of these pods; `None` if
@@ -35,12 +54,27 @@ pub(crate) fn applied(
     }
     let shapes: BTreeMap<&ShapeId, &PodShape> = snapshot.shapes.iter().map(|shape| (&shape.id, shape)).collect();
     let nodes: BTreeMap<&NodeName, &Node> = snapshot.nodes.iter().map(|node| (&node.name, node)).collect();
+    let options = PlanOptions {
+        preference_policy: PreferencePolicy::Ignore,
+        min_values_policy: MinValuesPolicy::BestEffort,
+        ..PlanOptions::default()
+    };
+    let (solve_index, _) = SolveIndex::new(None, snapshot, index, catalogs, &options, None);
+    let pools = Pools { solve_index: &solve_index, views: solve_index.views(snapshot, catalogs) };
+    let mut choices: BTreeMap<&ShapeId, Choice> = BTreeMap::new();
     let mut bound: BTreeMap<&PodUid, ShapeId> = BTreeMap::new();
     let mut more: BTreeMap<ShapeId, PodShape> = BTreeMap::new();
     let mut originals = Originals::new();
-    for (mix, mut pods) in groups(snapshot, index, catalogs, &shapes, &nodes).into_values() {
+    for (group, (mix, mut pods)) in groups(snapshot, &pools, &shapes, &nodes) {
         let least = mix.least(pods.len());
-        pods.sort_by_key(|pod| (rank(pod, &nodes), &pod.namespace, &pod.name, &pod.uid));
+        for pod in &pods {
+            choices.entry(&pod.shape).or_insert_with(|| pools.choice(&pod.shape));
+        }
+        let choice = |pod: &&Pod| choices.get(&pod.shape).copied().unwrap_or(Choice::Any);
+        if pools.may_leave_out(&group) {
+            pods.retain(|pod| choice(pod) != Choice::SpotOnly || rank(pod, &nodes) == 0);
+        }
+        pods.sort_by_key(|pod| (rank(pod, &nodes), choice(pod), &pod.namespace, &pod.name, &pod.uid));
         for pod in pods.into_iter().take(least) {
             let Some(original) = shapes.get(&pod.shape).copied() else { continue };
             let shape = on_demand(original);
@@ -69,26 +103,17 @@ pub(crate) fn applied(
 /// Pods by group, with the ratio of the group.
 fn groups<'a>(
     snapshot: &'a Snapshot,
-    index: &SnapshotIndex,
-    catalogs: &BTreeMap<CatalogId, Catalog>,
+    pools: &Pools<'_>,
     shapes: &BTreeMap<&ShapeId, &'a PodShape>,
     nodes: &BTreeMap<&NodeName, &'a Node>,
 ) -> BTreeMap<Group<'a>, (OnDemandMix, Vec<&'a Pod>)> {
-    let pools: BTreeMap<&str, OnDemandMix> =
+    let mixes: BTreeMap<&str, OnDemandMix> =
         snapshot.node_pools.iter().filter_map(|pool| Some((pool.name.as_str(), pool.on_demand?))).collect();
-    let options = PlanOptions {
-        preference_policy: PreferencePolicy::Ignore,
-        min_values_policy: MinValuesPolicy::BestEffort,
-        ..PlanOptions::default()
-    };
-    let solve_index = (!pools.is_empty()).then(|| SolveIndex::new(None, snapshot, index, catalogs, &options, None).0);
-    let views = solve_index.as_ref().map(|solve_index| solve_index.views(snapshot, catalogs)).unwrap_or_default();
     // The first pool in which a pod could be placed.
     let first = |shape: &ShapeId| {
-        let solve_index = solve_index.as_ref()?;
-        let shape = &solve_index.shapes[solve_index.shape_number(shape)?];
+        let shape = &pools.solve_index.shapes[pools.solve_index.shape_number(shape)?];
         let (pool, _) = shape.fits.iter_enumerated().find(|(_, fits)| !fits.is_empty())?;
-        snapshot.node_pools.iter().find(|one| one.name == views[pool].pool.name)
+        snapshot.node_pools.iter().find(|one| one.name == pools.views[pool].pool.name)
     };
     let mut groups: BTreeMap<Group<'a>, (OnDemandMix, Vec<&'a Pod>)> = BTreeMap::new();
     // Virtual pods do not count for a ratio.
@@ -98,7 +123,7 @@ fn groups<'a>(
             (Some(ratio), _) => Some((Group::Workload(&shape.namespace, &ratio.workload), ratio.mix)),
             (None, Some(node)) => {
                 let pool = node.node_pool.as_ref().map(|pool| pool.as_str());
-                pool.and_then(|pool| Some((Group::Pool(pool), *pools.get(pool)?)))
+                pool.and_then(|pool| Some((Group::Pool(pool), *mixes.get(pool)?)))
             }
             (None, None) => first(&pod.shape).and_then(|pool| Some((Group::Pool(pool.name.as_str()), pool.on_demand?))),
         };
@@ -110,6 +135,39 @@ fn groups<'a>(
         }
     }
     groups
+}
+
+impl Pools<'_> {
+    fn choice(&self, shape: &ShapeId) -> Choice {
+        let Some(number) = self.solve_index.shape_number(shape) else { return Choice::Any };
+        let (shape, requests) = (self.solve_index.shape(number), &self.solve_index.shapes[number].requests);
+        let (mut on_demand, mut spot) = (false, false);
+        for view in self.views.iter().filter(|view| tolerated(&view.pool.taints, &shape.tolerations, true)) {
+            let fits = view.any_of(&view.reachable(shape)).and(&view.roomy(requests));
+            let sold = sold(view, &fits);
+            (on_demand, spot) = (on_demand || sold.0, spot || sold.1);
+        }
+        match (on_demand, spot) {
+            (true, false) => Choice::OnDemandOnly,
+            (false, true) => Choice::SpotOnly,
+            _ => Choice::Any,
+        }
+    }
+
+    /// Whether pods of the group that can only run on Spot may do so. A workload or a pool that has a ratio and permits
+    /// no On-Demand capacity contradicts itself. Unschedulable pods show this.
+    fn may_leave_out(&self, group: &Group<'_>) -> bool {
+        let Group::Pool(name) = group else { return false };
+        let pool = self.views.iter().find(|view| view.pool.name.as_str() == *name);
+        pool.is_none_or(|view| sold(view, &view.allowed).0)
+    }
+}
+
+/// Whether the pool sells some of these offerings On-Demand, and some as Spot.
+fn sold(view: &PoolView<'_>, offerings: &Bits<Offering>) -> (bool, bool) {
+    let sold = offerings.and(&view.allowed).and(&view.offered);
+    let is_spot = |one: Id<Offering>| view.offering(one).capacity_type == CapacityType::Spot;
+    (sold.iter().any(|one| !is_spot(one)), sold.iter().any(is_spot))
 }
 
 /// The node to which a pod is bound or on which it is reserved; `None` if the pod must be placed.

@@ -5,7 +5,8 @@ use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::names::label;
 use plimsoll_model::plan::{Plan, ReasonCode};
 use plimsoll_model::requirements::Operator;
-use plimsoll_model::snapshot::{NodePool, OnDemandMix, OnDemandRatio, PodShape};
+use plimsoll_model::snapshot::{NodePool, OnDemandMix, OnDemandRatio, PodShape, UnavailableOffering};
+use plimsoll_model::time::Millis;
 
 const OD: CapacityType = CapacityType::OnDemand;
 const SPOT: CapacityType = CapacityType::Spot;
@@ -120,6 +121,51 @@ fn a_pool_says_it_for_all_pods_that_do_not() {
     assert_eq!(split(&cluster.plan()), (4, 5));
 }
 
+/// A pool with a ratio.
+fn pool_with_ratio(base: u32, percentage: u32) -> NodePool {
+    NodePool { on_demand: Some(OnDemandMix { base, percentage }), ..both() }
+}
+
+/// A shape as large as the smallest node, with a node selector.
+fn selecting(key: &str, value: &str) -> PodShape {
+    PodShape { node_selector: [(key.to_owned(), value.to_owned())].into(), ..shape(2000, 4) }
+}
+
+#[test]
+fn pods_of_a_pool_that_can_only_run_on_spot_do_so() {
+    let free = shape(2000, 4);
+    let mut cluster = Cluster::with([pool_with_ratio(0, 50)]);
+    cluster.pending("a", 2, &selecting(label::CAPACITY_TYPE, "spot")).pending("b", 2, &free);
+    let plan = cluster.plan();
+    assert_eq!((split(&plan), plan.unschedulable.len()), ((2, 2), 0));
+    let mut cluster = Cluster::with([pool_with_ratio(1, 0)]);
+    let offerings = cluster.catalog.instance_types.iter_mut().flat_map(|kind| &mut kind.offerings);
+    let gone = offerings.filter(|one| one.zone == "zone-b" && one.capacity_type == OD);
+    gone.for_each(|one| one.available = false);
+    let plan = cluster.pending("a", 1, &selecting(label::ZONE, "zone-b")).pending("b", 2, &free).plan();
+    assert_eq!((split(&plan), plan.unschedulable.len()), ((1, 2), 0), "a zone without On-Demand");
+}
+
+#[test]
+fn pods_that_can_only_run_on_demand_count_first() {
+    let mut cluster = Cluster::with([pool_with_ratio(1, 0)]);
+    cluster.pending("a", 1, &shape(2000, 4)).pending("b", 2, &selecting(label::CAPACITY_TYPE, "on-demand"));
+    assert_eq!(split(&cluster.plan()), (2, 1));
+}
+
+#[test]
+fn a_temporary_lack_of_on_demand_capacity_leaves_pods_pending() {
+    let mut cluster = Cluster::with([pool_with_ratio(1, 0)]);
+    cluster.snapshot.unavailable_offerings.push(UnavailableOffering {
+        instance_type: None,
+        zone: None,
+        capacity_type: OD,
+        remaining: Millis(60_000),
+    });
+    let plan = cluster.pending("p", 2, &shape(2000, 4)).plan();
+    assert_eq!((split(&plan), plan.unschedulable.len()), ((0, 1), 1));
+}
+
 #[test]
 fn where_nothing_is_sold_on_demand_the_pod_is_told() {
     let mut pool = both();
@@ -128,6 +174,10 @@ fn where_nothing_is_sold_on_demand_the_pod_is_told() {
     assert_eq!((split(&plan), refused(&plan)), ((0, 1), vec![ReasonCode::RequirementsIncompatible]));
     let message = &plan.unschedulable[0].reasons[0].message;
     assert!(message.contains("karpenter.sh/capacity-type In [on-demand, reserved]"), "{message}");
+    let mut pool = pool_with_ratio(1, 0);
+    pool.requirements.push(requirement(label::CAPACITY_TYPE, Operator::In, &["spot"]));
+    let plan = Cluster::with([pool]).pending("p", 2, &shape(1000, 2)).plan();
+    assert_eq!((split(&plan), plan.unschedulable.len()), ((0, 1), 1));
 }
 
 #[test]
