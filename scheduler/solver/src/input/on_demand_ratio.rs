@@ -9,6 +9,8 @@ use crate::input::intern::Bits;
 use crate::input::offerings::PoolView;
 use crate::input::pool_requirements::one_of;
 use crate::input::solve_index::{Originals, SolveIndex};
+use crate::place::limits::{self, Headroom};
+use crate::place::market;
 use plimsoll_model::catalog::{CapacityType, Catalog, Offering};
 use plimsoll_model::identity::{CatalogId, NodeName, PodUid, ShapeId};
 use plimsoll_model::index::{Id, IndexVec};
@@ -16,6 +18,7 @@ use plimsoll_model::names::label;
 use plimsoll_model::plan::{MinValuesPolicy, PlanOptions, PreferencePolicy};
 use plimsoll_model::requirements::NodeSelectorTerm;
 use plimsoll_model::snapshot::{Node, NodePool, OnDemandMix, Pod, PodShape, PodState, Snapshot, SnapshotIndex};
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 /// Pods to which a ratio applies together.
@@ -23,7 +26,7 @@ use std::collections::BTreeMap;
 enum Group<'a> {
     /// Pods of one workload: namespace and name.
     Workload(&'a str, &'a str),
-    /// Pods on nodes of one pool, or pending pods that would be placed in this pool first.
+    /// Pods on nodes of one pool, or pending pods for which this pool is the first choice.
     Pool(&'a str),
 }
 
@@ -39,6 +42,8 @@ enum Choice {
 struct Pools<'a> {
     solve_index: &'a SolveIndex,
     views: IndexVec<NodePool, PoolView<'a>>,
+    /// What the limits leave.
+    headroom: IndexVec<NodePool, Headroom>,
 }
 
 /// The snapshot in which the pods that must run On-Demand require it, with the original shapes of these pods; `None` if
@@ -60,7 +65,7 @@ pub(crate) fn applied(
         ..PlanOptions::default()
     };
     let (solve_index, _) = SolveIndex::new(None, snapshot, index, catalogs, &options, None);
-    let pools = Pools { solve_index: &solve_index, views: solve_index.views(snapshot, catalogs) };
+    let pools = Pools::new(&solve_index, snapshot, catalogs);
     let mut choices: BTreeMap<&ShapeId, Choice> = BTreeMap::new();
     let mut bound: BTreeMap<&PodUid, ShapeId> = BTreeMap::new();
     let mut more: BTreeMap<ShapeId, PodShape> = BTreeMap::new();
@@ -103,21 +108,22 @@ pub(crate) fn applied(
 /// Pods by group, with the ratio of the group.
 fn groups<'a>(
     snapshot: &'a Snapshot,
-    pools: &Pools<'_>,
+    pools: &Pools<'a>,
     shapes: &BTreeMap<&ShapeId, &'a PodShape>,
     nodes: &BTreeMap<&NodeName, &'a Node>,
 ) -> BTreeMap<Group<'a>, (OnDemandMix, Vec<&'a Pod>)> {
     let mixes: BTreeMap<&str, OnDemandMix> =
         snapshot.node_pools.iter().filter_map(|pool| Some((pool.name.as_str(), pool.on_demand?))).collect();
-    // The first pool in which a pod could be placed.
-    let first = |shape: &ShapeId| {
-        let shape = &pools.solve_index.shapes[pools.solve_index.shape_number(shape)?];
-        let (pool, _) = shape.fits.iter_enumerated().find(|(_, fits)| !fits.is_empty())?;
-        snapshot.node_pools.iter().find(|one| one.name == pools.views[pool].pool.name)
-    };
-    let mut groups: BTreeMap<Group<'a>, (OnDemandMix, Vec<&'a Pod>)> = BTreeMap::new();
     // Virtual pods do not count for a ratio.
-    for pod in snapshot.pods.iter().filter(|pod| !pod.stays_with_node && !pod.terminating && !pod.is_virtual()) {
+    let counts = |pod: &&Pod| !pod.stays_with_node && !pod.terminating && !pod.is_virtual();
+    let mut pending: BTreeMap<&ShapeId, usize> = BTreeMap::new();
+    for pod in snapshot.pods.iter().filter(counts).filter(|pod| node_of(pod, nodes).is_none()) {
+        *pending.entry(&pod.shape).or_default() += 1;
+    }
+    let first = |(shape, count): (&&'a ShapeId, &usize)| Some((*shape, pools.first_choice(shape, *count)?));
+    let first: BTreeMap<&ShapeId, &NodePool> = pending.iter().filter_map(first).collect();
+    let mut groups: BTreeMap<Group<'a>, (OnDemandMix, Vec<&'a Pod>)> = BTreeMap::new();
+    for pod in snapshot.pods.iter().filter(counts) {
         let Some(shape) = shapes.get(&pod.shape).copied() else { continue };
         let group = match (&shape.on_demand, node_of(pod, nodes)) {
             (Some(ratio), _) => Some((Group::Workload(&shape.namespace, &ratio.workload), ratio.mix)),
@@ -125,7 +131,9 @@ fn groups<'a>(
                 let pool = node.node_pool.as_ref().map(|pool| pool.as_str());
                 pool.and_then(|pool| Some((Group::Pool(pool), *mixes.get(pool)?)))
             }
-            (None, None) => first(&pod.shape).and_then(|pool| Some((Group::Pool(pool.name.as_str()), pool.on_demand?))),
+            (None, None) => {
+                first.get(&pod.shape).and_then(|pool| Some((Group::Pool(pool.name.as_str()), pool.on_demand?)))
+            }
         };
         if let Some((group, mix)) = group {
             // While a workload is rolled out, its pods may have different ratios. The largest applies.
@@ -137,7 +145,33 @@ fn groups<'a>(
     groups
 }
 
-impl Pools<'_> {
+impl<'a> Pools<'a> {
+    fn new(solve_index: &'a SolveIndex, snapshot: &'a Snapshot, catalogs: &'a BTreeMap<CatalogId, Catalog>) -> Self {
+        let (views, table) = (solve_index.views(snapshot, catalogs), solve_index.table());
+        let left = |view: &PoolView<'a>| {
+            let nodes = snapshot.nodes.iter().filter(|node| node.node_pool.as_ref() == Some(&view.pool.name));
+            limits::left(table, view.pool, nodes.map(|node| view.usage_of(node, table)))
+        };
+        let headroom = views.iter().map(left).collect();
+        Self { solve_index, views, headroom }
+    }
+
+    /// The pool in which `count` pods of a shape would be placed first: the cheapest of those with the highest weight.
+    /// A pool that no longer can launch a node for them is used only if no pool can.
+    fn first_choice(&self, shape: &ShapeId, count: usize) -> Option<&'a NodePool> {
+        let data = &self.solve_index.shapes[self.solve_index.shape_number(shape)?];
+        let cheapest = |limited: bool| {
+            let price = |(id, view): (Id<NodePool>, &PoolView<'a>)| {
+                let room: &[Option<i64>] = if limited { &self.headroom[id] } else { &[] };
+                Some((view.pool, market::price(view, &data.fits[id], (&data.requests, count), room)?))
+            };
+            let pools = self.views.iter_enumerated().filter_map(price);
+            // Among equals, the first by the order of the pools.
+            pools.min_by_key(|(pool, price)| (Reverse(pool.weight), *price))
+        };
+        cheapest(true).or_else(|| cheapest(false)).map(|(pool, _)| pool)
+    }
+
     fn choice(&self, shape: &ShapeId) -> Choice {
         let Some(number) = self.solve_index.shape_number(shape) else { return Choice::Any };
         let (shape, requests) = (self.solve_index.shape(number), &self.solve_index.shapes[number].requests);

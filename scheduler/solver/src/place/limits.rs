@@ -1,7 +1,7 @@
 //! Remaining headroom of NodePool limits, quotas and reservations.
 
 use crate::input::context::SolveContext;
-use crate::input::intern::{Amounts, Bits};
+use crate::input::intern::{Amounts, Bits, ResourceTable};
 use crate::input::offerings::PoolView;
 use crate::place::launch;
 use plimsoll_model::catalog::{InstanceType, Offering};
@@ -33,14 +33,17 @@ pub(crate) fn headroom(context: &SolveContext<'_>) -> IndexVec<NodePool, Headroo
 
 /// What a pool's own limits leave, as in [`Headroom`].
 pub(crate) fn own(context: &SolveContext<'_>, pool: &NodePool) -> Headroom {
-    let limits = context.table.vector(&pool.limits);
-    let limit = |(index, limit): (usize, &i64)| pool.limits.contains(context.table.name(index)).then_some(*limit);
+    let nodes = context.nodes.iter().filter(|one| one.node.node_pool.as_ref() == Some(&pool.name));
+    left(context.table, pool, nodes.map(|node| &node.data.usage))
+}
+
+/// The limits of a pool minus the usage of its nodes, as in [`Headroom`].
+pub(crate) fn left(table: &ResourceTable, pool: &NodePool, used: impl Iterator<Item = impl AsRef<[i64]>>) -> Headroom {
+    let limits = table.vector(&pool.limits);
+    let limit = |(index, limit): (usize, &i64)| pool.limits.contains(table.name(index)).then_some(*limit);
     let mut left: Headroom = limits.iter().enumerate().map(limit).collect();
-    if left.iter().all(Option::is_none) {
-        return left;
-    }
-    for node in context.nodes.iter().filter(|one| one.node.node_pool.as_ref() == Some(&pool.name)) {
-        take(&mut left, &node.data.usage, 1);
+    if left.iter().any(Option::is_some) {
+        used.for_each(|usage| take(&mut left, usage.as_ref(), 1));
     }
     left
 }

@@ -2,8 +2,8 @@
 //! its own limits, On-Demand ratio and node costs.
 
 use crate::input::context::SolveContext;
-use crate::input::intern::how_many;
-use crate::input::offerings::PoolView;
+use crate::input::intern::{Amounts, how_many};
+use crate::input::offerings::{Alternative, PoolView};
 use crate::place::limits::{self, Headroom};
 use crate::place::pod_groups::PodGroup;
 use crate::place::{Placed, State, on_new};
@@ -178,19 +178,29 @@ fn quotes(
 }
 
 fn quote(context: &SolveContext<'_>, state: &State, pod_group: &PodGroup<'_>, pool: Id<NodePool>) -> Option<i64> {
-    let (shape, view, count) = (&context.shapes[pod_group.shape], &context.pools[pool], pod_group.pods.len());
+    let (requests, count) = (context.shapes[pod_group.shape].requests, pod_group.pods.len());
     // Empty if the pods do not tolerate the pool's taints.
     let narrowed = context.narrowed(pod_group.shape, pool, pod_group.only.as_deref());
+    price(&context.pools[pool], &narrowed, (requests, count), &state.headroom[pool])
+}
+
+/// The minimum price of nodes for `count` pods with these requests, in micro-USD per hour. `None` if no offering of
+/// `fits` can run them within `room`.
+pub(crate) fn price(
+    view: &PoolView<'_>,
+    fits: &[Alternative],
+    (requests, count): (&Amounts, usize),
+    room: &[Option<i64>],
+) -> Option<i64> {
     let cost = |offering: Id<Offering>| {
-        let one = &view.offerings[offering];
-        let per_node = how_many(shape.requests, &one.room, count);
-        if per_node == 0 || !limits::allows(&state.headroom[pool], view.capacity(offering)) {
+        let per_node = how_many(requests, &view.offerings[offering].room, count);
+        if per_node == 0 || !limits::allows(room, view.capacity(offering)) {
             return None;
         }
         let nodes = i64::try_from(count.div_ceil(per_node)).unwrap_or(i64::MAX);
         Some(view.price(offering).saturating_add(PER_NODE).saturating_mul(nodes))
     };
-    narrowed.iter().flat_map(|one| one.offerings.iter()).filter_map(cost).min()
+    fits.iter().flat_map(|one| one.offerings.iter()).filter_map(cost).min()
 }
 
 /// Pools of the weight group that can take a pod group which another pool of the weight group can take, too.

@@ -154,6 +154,45 @@ fn pods_that_can_only_run_on_demand_count_first() {
 }
 
 #[test]
+fn the_share_of_the_cheapest_pool_applies_whatever_its_name() {
+    for (name, other) in [("a", "b"), ("b", "a")] {
+        // The other pool sells On-Demand only, so it is dearer than Spot.
+        let shared = NodePool { name: name.into(), ..pool_with_ratio(0, 100) };
+        let plan = Cluster::with([shared, pool(other)]).pending("p", 4, &shape(2000, 4)).plan();
+        assert_eq!((split(&plan), plan.unschedulable.len()), ((4, 0), 0), "{name}");
+        // Without a share, the cheaper pool may launch Spot nodes.
+        let dearer = NodePool { on_demand: Some(OnDemandMix { base: 0, percentage: 100 }), ..pool(name) };
+        let cheaper = NodePool { name: other.into(), ..both() };
+        let plan = Cluster::with([dearer, cheaper]).pending("p", 4, &shape(2000, 4)).plan();
+        assert_eq!((split(&plan), plan.unschedulable.len()), ((0, 4), 0), "{name}");
+    }
+}
+
+#[test]
+fn a_pool_at_its_limit_does_not_keep_pods_from_the_share_of_the_next_pool() {
+    let mut first = NodePool { weight: 10, ..pool("a") };
+    first.limits.set("cpu", 0);
+    let next = NodePool { name: "b".into(), ..pool_with_ratio(0, 100) };
+    let mut cluster = Cluster::with([first, next]);
+    assert_eq!(split(&cluster.pending("p", 4, &shape(2000, 4)).plan()), (4, 0));
+    // The limit leaves one core of two.
+    cluster.pool().limits.set("cpu", 3000);
+    cluster.node_of("n", "c5.large", "a", OD);
+    cluster.bound("full", "n", &shape(2000, 4));
+    assert_eq!(split(&cluster.plan_with(false)), (4, 0));
+}
+
+#[test]
+fn pods_that_limits_keep_from_new_nodes_count_for_the_share_of_their_pool() {
+    let mut pool = pool_with_ratio(0, 100);
+    pool.limits.set("cpu", 2000);
+    let mut cluster = Cluster::with([pool]);
+    cluster.node_of("n", "c5.large", "default", SPOT);
+    let plan = cluster.pending("p", 1, &shape(1000, 2)).plan_with(false);
+    assert_eq!((kept(&plan).len(), plan.unschedulable.len()), (0, 1), "{plan:#?}");
+}
+
+#[test]
 fn a_temporary_lack_of_on_demand_capacity_leaves_pods_pending() {
     let mut cluster = Cluster::with([pool_with_ratio(1, 0)]);
     cluster.snapshot.unavailable_offerings.push(UnavailableOffering {
