@@ -4,7 +4,7 @@
 use super::Removal;
 use super::candidates::{Candidate, disturbance};
 use super::preferences;
-use super::repack::{self, Repack};
+use super::repack::{self, Part, Repack};
 use crate::disrupt::single_node;
 use crate::input::context::SolveContext;
 use crate::input::intern::Bits;
@@ -14,9 +14,11 @@ use crate::place::launch;
 use crate::place::local_search::bins::Bin;
 use crate::place::pod_groups::{self, PodGroup};
 use crate::place::{Placed, State, on_existing};
+use crate::retries;
 use plimsoll_model::catalog::{CapacityType, Offering};
+use plimsoll_model::index::Id;
 use plimsoll_model::plan::PlanOptions;
-use plimsoll_model::snapshot::{ConsolidationPolicy, DisruptionReason};
+use plimsoll_model::snapshot::{ConsolidationPolicy, DisruptionReason, Node};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Number of instance types that must be cheaper than a Spot node that another Spot node replaces, as in Karpenter.
@@ -75,8 +77,8 @@ impl<'a> Consolidation<'_, 'a> {
         removal.attempt(context, state, candidate, reason, |state| single.without(state, candidate, replace));
     }
 
-    /// Removes the most profitable set of nodes. Nodes that budgets do not allow to remove yet take no pods, and are
-    /// postponed if the budgets allowed their removal at the start.
+    /// Removes the most profitable set of nodes, without the parts that do not pay on their own. Nodes that budgets do
+    /// not allow to remove yet take no pods, and are postponed if the budgets allowed their removal at the start.
     fn repack(&mut self, state: &mut State, order: &[&Candidate<'a>]) {
         let context = self.single.context;
         let open = order.iter().copied().filter(|one| self.removal.is_open(one)).collect();
@@ -95,47 +97,116 @@ impl<'a> Consolidation<'_, 'a> {
         let before = &self.removal.allowance;
         let postponed = later.iter().filter(|one| before.permits(context, one, reason));
         self.removal.postponed.extend(postponed.map(|one| one.node));
-        let Some(placed) = self.replaced(state, &repack, &nodes, &later) else { return };
+        let Some((nodes, placed)) = self.replaced(state, &repack, nodes, later) else { return };
         for candidate in nodes {
             self.removal.note(context, candidate, reason);
         }
         self.removal.commit(context, placed);
     }
 
-    /// Places the pods of `nodes` elsewhere, if this pays. Each launch lists only offerings with which all launches
-    /// together cost less than the nodes.
-    fn replaced(
+    /// Places the pods of those `nodes` elsewhere whose removal pays, and returns these nodes. Nodes that are removed
+    /// `later` take no pods.
+    fn replaced<'s>(
         &self,
         state: &mut State,
+        repack: &Repack<'s, 'a>,
+        mut nodes: Vec<&'s Candidate<'a>>,
+        mut later: Vec<&'s Candidate<'a>>,
+    ) -> Option<(Vec<&'s Candidate<'a>>, Placed<'a>)> {
+        // Each attempt drops all parts that do not pay. The rest usually pays at once.
+        for _ in 0..retries::FEW {
+            if nodes.is_empty() {
+                return None;
+            }
+            let mut dropped = BTreeSet::new();
+            let placed = state.trial(|state| {
+                later.iter().for_each(|one| state.close(one.node));
+                match repack.place(state, &nodes, true) {
+                    Ok(mut placed) => {
+                        dropped = self.unprofitable(state, repack, &nodes, &mut placed);
+                        dropped.is_empty().then_some(placed)
+                    }
+                    Err(left) => {
+                        let is_stuck =
+                            |one: &&&Candidate<'a>| one.pods.iter().any(|pod| left.contains(pod.uid.as_str()));
+                        dropped = nodes.iter().filter(is_stuck).map(|one| one.node).collect();
+                        None
+                    }
+                }
+            });
+            if let Some(placed) = placed {
+                return Some((nodes, placed));
+            }
+            if dropped.is_empty() {
+                return None;
+            }
+            let (stay, go): (Vec<_>, Vec<_>) = nodes.into_iter().partition(|one| dropped.contains(&one.node));
+            nodes = go;
+            // Nodes that do not pay without those that budgets postpone may pay together with them later.
+            if !later.is_empty() {
+                later.extend(stay);
+            }
+        }
+        None
+    }
+
+    /// Nodes of the parts that do not pay on their own. The launches of all other parts are restricted: see
+    /// [`Self::pays`].
+    fn unprofitable(
+        &self,
+        state: &State,
         repack: &Repack<'_, 'a>,
         nodes: &[&Candidate<'a>],
-        later: &[&Candidate<'a>],
-    ) -> Option<Placed<'a>> {
-        if nodes.is_empty() {
-            return None;
-        }
-        let context = self.single.context;
-        state.trial(|state| {
-            later.iter().for_each(|one| state.close(one.node));
-            let mut placed = repack.place(state, nodes, true).ok()?;
-            let total: i64 = nodes.iter().map(|one| one.price).sum();
-            let launched: i64 = placed.launches.iter().map(|draft| draft.price(context)).sum();
-            let saving = total - launched;
-            let share = saving / i64::try_from(placed.launches.len().max(1)).unwrap_or(i64::MAX);
-            for draft in &mut placed.launches {
-                let view = &context.pools[draft.pool];
-                let most = draft.price(context) + share;
-                let cheap = draft.offerings.iter().copied().filter(|one| view.price(*one) < most);
-                let cheap = Bits::from_ids(view.offerings.len(), cheap);
-                draft.offerings = launch::acceptable(view, &cheap)?;
-                draft.spare = None;
+        placed: &mut Placed<'a>,
+    ) -> BTreeSet<Id<Node>> {
+        let mut dropped = BTreeSet::new();
+        let mut paying: Vec<Part<'_, 'a>> = Vec::new();
+        for mut part in repack::divide(nodes, std::mem::take(&mut placed.launches)) {
+            if self.pays(state, repack, &mut part) {
+                paying.push(part);
+            } else {
+                dropped.extend(part.nodes.iter().map(|one| one.node));
             }
-            let pays = repack.cost_of(nodes, &placed) < 0 && self.single.totals.approve(nodes, saving);
-            let followed = &self.removal.followed;
-            let permitted = nodes.iter().all(|one| followed.permits(context, state, one.node));
-            (pays && permitted && repack.is_allowed(nodes, &placed)).then_some(placed)
-        })
+        }
+        // On-Demand nodes of one part permit Spot nodes in another. If they are too few, each part needs its own.
+        let disallowed = paying.iter().filter(|part| !repack.is_allowed(&part.nodes, &part.launches));
+        let disallowed: Vec<Id<Node>> = disallowed.flat_map(|part| &part.nodes).map(|one| one.node).collect();
+        let all: Vec<&Candidate<'a>> = paying.iter().flat_map(|part| part.nodes.iter().copied()).collect();
+        placed.launches = paying.into_iter().flat_map(|part| part.launches).collect();
+        if !repack.is_allowed(&all, &placed.launches) {
+            dropped.extend(disallowed);
+        }
+        dropped
     }
+
+    /// Whether the part pays on its own. If so, each of its launches lists only offerings with which all of them
+    /// together cost less than the nodes.
+    fn pays(&self, state: &State, repack: &Repack<'_, 'a>, part: &mut Part<'_, 'a>) -> bool {
+        let context = self.single.context;
+        let total: i64 = part.nodes.iter().map(|one| one.price).sum();
+        let launched: i64 = part.launches.iter().map(|draft| draft.price(context)).sum();
+        let saving = total - launched;
+        let followed = &self.removal.followed;
+        repack.cost_of(&part.nodes, &part.launches) < 0
+            && self.single.totals.approve(&part.nodes, saving)
+            && part.nodes.iter().all(|one| followed.permits(context, state, one.node))
+            && restrict(context, &mut part.launches, saving)
+    }
+}
+
+/// Restricts each launch to offerings that cost less than its price and an equal share of the saving. Returns whether
+/// all launches have such offerings.
+fn restrict(context: &SolveContext<'_>, launches: &mut [Draft<'_>], saving: i64) -> bool {
+    let share = saving / i64::try_from(launches.len().max(1)).unwrap_or(i64::MAX);
+    launches.iter_mut().all(|draft| {
+        let view = &context.pools[draft.pool];
+        let most = draft.price(context) + share;
+        let cheap = draft.offerings.iter().copied().filter(|one| view.price(*one) < most);
+        let cheap = Bits::from_ids(view.offerings.len(), cheap);
+        let Some(offerings) = launch::acceptable(view, &cheap) else { return false };
+        (draft.offerings, draft.spare) = (offerings, None);
+        true
+    })
 }
 
 /// Decides whether the removal of a single node pays.

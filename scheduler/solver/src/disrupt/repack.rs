@@ -6,6 +6,7 @@
 
 mod choose;
 mod delete;
+mod parts;
 
 use super::candidates::Candidate;
 use super::consolidate::Rules;
@@ -19,6 +20,7 @@ use crate::place::draft::Draft;
 use crate::place::pod_groups::PodGroup;
 use crate::place::{self, Placed, State, local_search, pod_groups, topology};
 use crate::score::PER_NODE;
+pub(super) use parts::{Part, divide};
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::snapshot::PodShape;
@@ -102,25 +104,26 @@ impl<'s, 'a> Repack<'s, 'a> {
         let nodes = self.nodes(nodes);
         self.tried(state, work, |state| {
             let placed = self.place(state, &nodes, true).ok()?;
-            self.is_allowed(&nodes, &placed).then(|| (self.cost_of(&nodes, &placed), self.types(&placed)))
+            self.is_allowed(&nodes, &placed.launches)
+                .then(|| (self.cost_of(&nodes, &placed.launches), self.types(&placed)))
         })
     }
 
     /// Whether new Spot nodes replace only On-Demand nodes, or if the rules allow it, a larger number of Spot nodes.
     /// Replacing Spot nodes one by one would lead to the capacity that is interrupted first.
-    pub(super) fn is_allowed(&self, nodes: &[&Candidate<'a>], placed: &Placed<'a>) -> bool {
+    pub(super) fn is_allowed(&self, nodes: &[&Candidate<'a>], launches: &[Draft<'a>]) -> bool {
         let is_spot = |draft: &&Draft<'a>| {
             let view = &self.context.pools[draft.pool];
             draft.offerings.iter().any(|index| view.offering(*index).capacity_type == CapacityType::Spot)
         };
         let replaced = nodes.iter().filter(|one| one.is_spot).count();
         let fewer = if self.rules.spot_to_spot { replaced.saturating_sub(1) } else { 0 };
-        placed.launches.iter().filter(is_spot).count() <= nodes.len() - replaced + fewer
+        launches.iter().filter(is_spot).count() <= nodes.len() - replaced + fewer
     }
 
     /// Change of the hourly price, including the cost of evictions.
-    pub(super) fn cost_of(&self, nodes: &[&Candidate<'a>], placed: &Placed<'a>) -> i64 {
-        let launched: i64 = placed.launches.iter().map(|draft| draft.price(self.context) + PER_NODE).sum();
+    pub(super) fn cost_of(&self, nodes: &[&Candidate<'a>], launches: &[Draft<'a>]) -> i64 {
+        let launched: i64 = launches.iter().map(|draft| draft.price(self.context) + PER_NODE).sum();
         let removed = |one: &&Candidate<'a>| one.price + PER_NODE - evictions(one, self.rules.per_eviction);
         launched - nodes.iter().map(removed).sum::<i64>()
     }

@@ -3,11 +3,12 @@
 use super::builder::*;
 use super::properties::steady;
 use plimsoll_model::catalog::CapacityType;
+use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::names::label;
 use plimsoll_model::plan::Plan;
 use plimsoll_model::requirements::Operator;
 use plimsoll_model::resources::CPU;
-use plimsoll_model::snapshot::{DisruptionReason, PodState};
+use plimsoll_model::snapshot::{ConsolidationPolicy, DisruptionReason, PodShape, PodState};
 use plimsoll_model::time::Timestamp;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -178,6 +179,59 @@ fn nodes_that_stay_get_the_pods_whose_requests_cost_most_elsewhere() {
     assert_eq!(launched(&plan), [("c5.large".to_owned(), 1)]);
 }
 
+/// Pools `a` and `b`, with three nodes in `a` that one c5.2xlarge can replace for 40,000 less, but only all together.
+fn two_pools() -> Cluster {
+    let mut cluster = Cluster::with([pool("a"), pool("b")]);
+    let kinds = requirement(label::INSTANCE_TYPE, Operator::In, &["c5.large", "c5.2xlarge", "r5.large"]);
+    cluster.snapshot.node_pools.iter_mut().for_each(|pool| pool.requirements.push(kinds.clone()));
+    let large = cluster.catalog.instance_types.iter_mut().find(|one| one.name == "c5.2xlarge").unwrap();
+    large.offerings.iter_mut().for_each(|one| one.price = MicroUsdPerHour(200_000));
+    for name in ["a0", "a1", "a2"] {
+        cluster.node_of(name, "c5.large", "a", CapacityType::OnDemand);
+        cluster.bound(&format!("p-{name}"), name, &of_pool("a", 1900));
+    }
+    cluster
+}
+
+fn of_pool(pool: &str, milli: i64) -> PodShape {
+    let mut one = shape(milli, 0);
+    one.node_selector.insert(label::NODE_POOL.into(), pool.into());
+    one
+}
+
+fn names(plan: &Plan) -> Vec<&str> {
+    removed(plan).into_iter().map(|(node, _)| node).collect()
+}
+
+#[test]
+fn the_saving_of_one_pool_does_not_pay_for_a_useless_replacement_in_another() {
+    let mut cluster = two_pools();
+    for name in ["b0", "b1", "b2"] {
+        cluster.node_of(name, "r5.large", "b", CapacityType::OnDemand);
+        cluster.bound(&format!("p-{name}"), name, &of_pool("b", 1900));
+    }
+    assert_eq!(names(&cluster.plan()), ["a0", "a1", "a2", "b0", "b1", "b2"]);
+    // One node of `a` alone would be replaced by the same type.
+    cluster.allow(DisruptionReason::Underutilized, 1);
+    let plan = cluster.plan();
+    assert_eq!((names(&plan), plan.launches.len()), (vec!["b0", "b1", "b2"], 1));
+}
+
+#[test]
+fn a_removal_that_is_not_worth_its_disturbance_does_not_hold_back_another_pool() {
+    let mut cluster = two_pools();
+    cluster.snapshot.node_pools[1].disruption.policy = ConsolidationPolicy::Balanced;
+    cluster.node_of("b0", "c5.large", "b", CapacityType::OnDemand);
+    for index in 0..10 {
+        cluster.bound(&format!("tiny-{index}"), "b0", &of_pool("b", 50));
+    }
+    cluster.node_of("b1", "c5.2xlarge", "b", CapacityType::OnDemand);
+    cluster.bound("large", "b1", &of_pool("b", 5000));
+    assert_eq!(names(&cluster.plan()), ["a0", "a1", "a2"]);
+    cluster.snapshot.node_pools[1].disruption.policy = ConsolidationPolicy::WhenEmptyOrUnderutilized;
+    assert_eq!(names(&cluster.plan()), ["a0", "a1", "a2", "b0"]);
+}
+
 /// Cores of a node, price, and requests of its pods.
 type Machine = (i64, i64, Vec<i64>);
 
@@ -267,5 +321,52 @@ proptest! {
         let most = most_saving(&nodes);
         prop_assert!(saved <= most + 8, "saves {saved}, and no more than {most} is possible: {nodes:?}");
         prop_assert!(saved >= most - 20_000, "saves {saved} of {most}: {nodes:?}");
+    }
+}
+
+/// Total saving of the removals in each part of the plan that shares no launch with the others.
+fn savings_of_parts(plan: &Plan) -> Vec<i64> {
+    let mut parts: Vec<(BTreeSet<usize>, i64)> = Vec::new();
+    for one in &plan.terminations {
+        let mut merged = (one.replaced_by.iter().copied().collect::<BTreeSet<usize>>(), one.saving.0);
+        let (shared, apart): (Vec<_>, Vec<_>) =
+            parts.into_iter().partition(|(launches, _)| !launches.is_disjoint(&merged.0));
+        for (launches, saving) in shared {
+            merged.0.extend(launches);
+            merged.1 += saving;
+        }
+        parts = apart;
+        parts.push(merged);
+    }
+    parts.into_iter().map(|(_, saving)| saving).collect()
+}
+
+proptest! {
+    #![proptest_config(steady())]
+
+    #[test]
+    fn each_part_of_a_removal_saves(
+        drawn in prop::collection::vec((0..4_usize, any::<bool>(), prop::collection::vec(3..19_i64, 1..3)), 2..9),
+        allowed in prop::collection::vec(0..4_u32, 2),
+    ) {
+        let mut cluster = Cluster::with([pool("a"), pool("b")]);
+        for (pool, count) in cluster.snapshot.node_pools.iter_mut().zip(allowed) {
+            pool.disruption.allowed.insert(DisruptionReason::Underutilized, count);
+        }
+        let kinds = ["c5.large", "c5.xlarge", "m5.large", "r5.large"];
+        for (number, (kind, first, requests)) in drawn.into_iter().enumerate() {
+            let (name, pool) = (format!("n{number}"), if first { "a" } else { "b" });
+            let mut left = cluster.node_of(&name, kinds[kind], pool, CapacityType::OnDemand).allocatable.get(CPU);
+            for (index, request) in requests.into_iter().map(|tenths| tenths * 100).enumerate() {
+                if request <= left {
+                    left -= request;
+                    cluster.bound(&format!("{name}-{index}"), &name, &of_pool(pool, request));
+                }
+            }
+        }
+        let plan = cluster.plan();
+        let consolidated = plan.terminations.iter().all(|one| one.reason == DisruptionReason::Underutilized);
+        prop_assert!(consolidated);
+        prop_assert!(savings_of_parts(&plan).into_iter().all(|saving| saving > 0), "{:#?}", plan.terminations);
     }
 }

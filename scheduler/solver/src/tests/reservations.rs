@@ -163,6 +163,20 @@ fn an_on_demand_node_is_replaced_by_a_free_reserved_instance() {
     assert_eq!(removed(&cluster.plan()), []);
 }
 
+#[test]
+fn a_free_reserved_instance_does_not_pay_for_a_useless_replacement() {
+    let mut cluster = Cluster::with([any_capacity("default")]);
+    cluster.pool().requirements[1].values.retain(|one| one != "spot");
+    reserve(&mut cluster, "cr-1", "c5.large", "a", 1);
+    for name in ["n1", "n2", "n3"] {
+        cluster.node(name, "c5.large");
+        cluster.bound(&format!("p-{name}"), name, &shape(1500, 1));
+    }
+    // Two of the pods would fit on a c5.xlarge, which costs as much as their nodes.
+    let plan = cluster.plan();
+    assert_eq!((removed(&plan).len(), all_listed(&plan)), (1, vec![vec!["cr-1"]]), "{plan:#?}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
