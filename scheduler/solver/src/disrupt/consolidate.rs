@@ -186,22 +186,26 @@ impl<'a> Consolidation<'_, 'a> {
         let total: i64 = part.nodes.iter().map(|one| one.price).sum();
         let launched: i64 = part.launches.iter().map(|draft| draft.price(context)).sum();
         let saving = total - launched;
+        let has_spot = part.nodes.iter().any(|one| one.is_spot);
         let followed = &self.removal.followed;
         repack.cost_of(&part.nodes, &part.launches) < 0
             && self.single.totals.approve(&part.nodes, saving)
             && part.nodes.iter().all(|one| followed.permits(context, state, one.node))
-            && restrict(context, &mut part.launches, saving)
+            && restrict(context, &mut part.launches, saving, has_spot)
     }
 }
 
-/// Restricts each launch to offerings that cost less than its price and an equal share of the saving. Returns whether
-/// all launches have such offerings.
-fn restrict(context: &SolveContext<'_>, launches: &mut [Draft<'_>], saving: i64) -> bool {
+/// Restricts each launch to offerings that cost less than its price and an equal share of the saving. If they replace
+/// Spot nodes, reserved instances have no alternatives: Spot would be one. Returns whether all launches have such
+/// offerings.
+fn restrict(context: &SolveContext<'_>, launches: &mut [Draft<'_>], saving: i64, has_spot: bool) -> bool {
     let share = saving / i64::try_from(launches.len().max(1)).unwrap_or(i64::MAX);
     launches.iter_mut().all(|draft| {
         let view = &context.pools[draft.pool];
         let most = draft.price(context) + share;
-        let cheap = draft.offerings.iter().copied().filter(|one| view.price(*one) < most);
+        let only_reserved = has_spot && draft.is_reserved(context);
+        let is_cheap = |one: &Id<Offering>| view.price(*one) < most && (!only_reserved || view.is_reserved(*one));
+        let cheap = draft.offerings.iter().copied().filter(is_cheap);
         let cheap = Bits::from_ids(view.offerings.len(), cheap);
         let Some(offerings) = launch::acceptable(view, &cheap) else { return false };
         (draft.offerings, draft.spare) = (offerings, None);
@@ -281,6 +285,10 @@ impl<'a> Single<'_, 'a> {
         pod_groups: &[PodGroup<'a>],
     ) -> Option<Draft<'a>> {
         let view = &self.context.pools[offer.pool];
+        if candidate.is_spot && offer.accept.first().is_some_and(|cheapest| view.is_reserved(cheapest)) {
+            // Without Spot as an alternative, the rules for Spot do not apply.
+            offer.accept.retain(|index| view.is_reserved(index));
+        }
         let may_be_spot = offer.accept.iter().any(|index| view.offering(index).capacity_type == CapacityType::Spot);
         let is_spot_to_spot = may_be_spot && candidate.is_spot;
         if is_spot_to_spot && !self.rules.spot_to_spot {

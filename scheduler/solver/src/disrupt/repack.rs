@@ -110,11 +110,13 @@ impl<'s, 'a> Repack<'s, 'a> {
     }
 
     /// Whether new Spot nodes replace only On-Demand nodes, or if the rules allow it, a larger number of Spot nodes.
-    /// Replacing Spot nodes one by one would lead to the capacity that is interrupted first.
+    /// Replacing Spot nodes one by one would lead to the capacity that is interrupted first. Reserved instances are no
+    /// Spot nodes: see `restrict` in [`super::consolidate`].
     pub(super) fn is_allowed(&self, nodes: &[&Candidate<'a>], launches: &[Draft<'a>]) -> bool {
         let is_spot = |draft: &&Draft<'a>| {
             let view = &self.context.pools[draft.pool];
-            draft.offerings.iter().any(|index| view.offering(*index).capacity_type == CapacityType::Spot)
+            let mut listed = draft.offerings.iter().map(|index| view.offering(*index).capacity_type);
+            !draft.is_reserved(self.context) && listed.any(|bought| bought == CapacityType::Spot)
         };
         let replaced = nodes.iter().filter(|one| one.is_spot).count();
         let fewer = if self.rules.spot_to_spot { replaced.saturating_sub(1) } else { 0 };

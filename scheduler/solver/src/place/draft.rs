@@ -80,4 +80,9 @@ impl Draft<'_> {
     pub(crate) fn price(&self, context: &SolveContext<'_>) -> i64 {
         self.offerings.first().map_or(0, |cheapest| context.pools[self.pool].price(*cheapest))
     }
+
+    /// Whether the cheapest offering is a reserved instance.
+    pub(crate) fn is_reserved(&self, context: &SolveContext<'_>) -> bool {
+        self.offerings.first().is_some_and(|cheapest| context.pools[self.pool].is_reserved(*cheapest))
+    }
 }

@@ -6,7 +6,7 @@ use super::properties::any_social_cluster;
 use plimsoll_model::catalog::{CapacityReservation, CapacityType, Offering, reservation_resource};
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::names::label;
-use plimsoll_model::plan::{Launch, Plan, ReasonCode};
+use plimsoll_model::plan::{Launch, Plan, PlanOptions, ReasonCode};
 use plimsoll_model::requirements::Operator;
 use plimsoll_model::snapshot::{NodePool, ReservationCount};
 use proptest::prelude::*;
@@ -161,6 +161,31 @@ fn an_on_demand_node_is_replaced_by_a_free_reserved_instance() {
     node.labels.insert(label::CAPACITY_RESERVATION_ID.into(), "cr-1".into());
     cluster.bound("p", "node", &shape(3000, 7));
     assert_eq!(removed(&cluster.plan()), []);
+}
+
+#[test]
+fn spot_nodes_are_replaced_by_a_free_reserved_instance() {
+    let is_reserved = |plan: &Plan| {
+        let mut offerings = plan.launches.iter().flat_map(|launch| launch.offerings.iter());
+        plan.launches.len() == 1 && offerings.all(|one| one.capacity_type == CapacityType::Reserved)
+    };
+    let mut cluster = Cluster::with([any_capacity("default")]);
+    reserve(&mut cluster, "cr-1", "m5.xlarge", "a", 1);
+    cluster.node_of("node", "m5.xlarge", "default", CapacityType::Spot);
+    cluster.bound("p", "node", &shape(3000, 7));
+    for spot_to_spot in [false, true] {
+        let plan = cluster.plan_by(&PlanOptions { spot_to_spot, ..PlanOptions::default() });
+        assert!(removed(&plan).len() == 1 && is_reserved(&plan), "{plan:#?}");
+    }
+    // Several together.
+    let mut cluster = Cluster::with([any_capacity("default")]);
+    reserve(&mut cluster, "cr-1", "c5.2xlarge", "a", 1);
+    for name in ["n1", "n2", "n3"] {
+        cluster.node_of(name, "c5.large", "default", CapacityType::Spot);
+        cluster.bound(&format!("p-{name}"), name, &shape(1900, 1));
+    }
+    let plan = cluster.plan();
+    assert!(removed(&plan).len() == 3 && is_reserved(&plan), "{plan:#?}");
 }
 
 #[test]
