@@ -71,11 +71,13 @@ impl<'a> Candidate<'a> {
 /// are omitted: they have their own timeouts, and there is no node to remove. So are nodes whose pool is not in the
 /// snapshot: the actuator deletes their NodeClaims.
 ///
-/// Nodes of static pools are replaced by nodes of the same pool as far as its limits allow. The second value has these
-/// nodes, without the launches of their successors. Their pods need no other place.
+/// Nodes of static pools are replaced by nodes of the same pool as far as its limits, CapacityQuotas and the available
+/// offerings allow. The second value has these nodes, without the launches of their successors. Their pods need no
+/// other place.
 pub(crate) fn expired<'a>(context: &SolveContext<'a>, kept: &BTreeSet<Id<Node>>) -> (Vec<Removed<'a>>, Successors) {
     let pools = pools(context);
     let (mut found, mut successors, mut room) = (Vec::new(), Successors::new(), BTreeMap::new());
+    let mut shared = static_pools::shared_headroom(context, &[]);
     for (index, view) in context.nodes.iter_enumerated() {
         let Some(pool) = view.node.node_pool.as_ref().and_then(|name| pools.get(name.as_str())) else { continue };
         let over = view.node.expires.is_some_and(|at| at <= context.snapshot.now);
@@ -87,7 +89,7 @@ pub(crate) fn expired<'a>(context: &SolveContext<'a>, kept: &BTreeSet<Id<Node>>)
         found.push(Removed { node: index, reason: DisruptionReason::Expired, price: view.data.price, pods });
         let room = room.entry(pool.name.as_str());
         let room = room.or_insert_with(|| static_pools::successors(context.snapshot, pool));
-        if *room > 0 {
+        if *room > 0 && static_pools::has_offering(context, pool, &mut shared) {
             *room -= 1;
             successors.insert(index, None);
         }

@@ -37,7 +37,7 @@ pub(crate) fn launches(
 }
 
 /// What nodes and the launches of `others` leave of capacity reservations and CapacityQuotas. Other limits are `None`.
-fn shared_headroom(context: &SolveContext<'_>, others: &[&[Launch]]) -> Headroom {
+pub(crate) fn shared_headroom(context: &SolveContext<'_>, others: &[&[Launch]]) -> Headroom {
     let mut room: Headroom = vec![None; context.table.len()];
     for (place, free) in context.reservations.iter().chain(&context.quotas) {
         room.get_mut(*place).into_iter().for_each(|room| *room = Some(*free));
@@ -52,6 +52,13 @@ fn shared_headroom(context: &SolveContext<'_>, others: &[&[Launch]]) -> Headroom
         limits::take(&mut room, &context.table.vector(&usage), 1);
     }
     room
+}
+
+/// Whether quotas and offerings allow the pool one more node, which is taken from `room`. True for a pool that is not
+/// ready: it is expected to become ready.
+pub(crate) fn has_offering(context: &SolveContext<'_>, pool: &NodePool, room: &mut Headroom) -> bool {
+    let view = context.static_pools.iter().find(|view| view.pool.name == pool.name);
+    view.is_none_or(|view| accept(view, room).is_some_and(|accept| launch::acceptable(view, &accept).is_some()))
 }
 
 /// Offerings that the pool may use for one more node, which is taken from `room`: offerings of at most one capacity
@@ -78,8 +85,8 @@ fn missing(snapshot: &Snapshot, pool: &NodePool, successors: u64) -> u64 {
     wanted.min(room(snapshot, pool)).min(MAX_LAUNCHES)
 }
 
-/// How many nodes of the pool can be replaced by others now. Zero if the pool is being deleted, is not static, or has
-/// more nodes than `replicas`.
+/// How many nodes of the pool its limits allow to replace by others now. Zero if the pool is being deleted, is not
+/// static, or has more nodes than `replicas`.
 pub(crate) fn successors(snapshot: &Snapshot, pool: &NodePool) -> u64 {
     if pool.replicas.is_none() || pool.deleting || surplus(snapshot, pool) > 0 {
         return 0;

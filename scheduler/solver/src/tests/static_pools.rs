@@ -3,7 +3,7 @@
 use super::builder::*;
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::plan::{PlanOptions, ReasonCode};
-use plimsoll_model::snapshot::{DisruptionReason, NodePool, NodeState};
+use plimsoll_model::snapshot::{CapacityQuota, DisruptionReason, NodePool, NodeState};
 use std::collections::BTreeSet;
 
 fn static_pool(replicas: u64) -> NodePool {
@@ -126,6 +126,30 @@ fn an_expired_node_is_replaced_by_a_node_of_its_pool() {
     let plan = cluster.plan();
     assert_eq!(removed(&plan), [("n1", DisruptionReason::Expired)]);
     assert_eq!((plan.launches.len(), refused(&plan).len()), (0, 1));
+}
+
+#[test]
+fn expired_nodes_are_removed_without_successors_if_none_can_be_launched() {
+    let mut cluster = Cluster::with([static_pool(2)]);
+    for name in ["n1", "n2"] {
+        node(&mut cluster, name).expires = Some(NOW);
+    }
+    cluster.bound("a", "n1", &shape(1500, 1));
+    let outcome = |cluster: &Cluster| {
+        let plan = cluster.plan();
+        (plan.terminations.len(), plan.launches.len(), plan.unschedulable.len())
+    };
+    assert_eq!(outcome(&cluster), (2, 2, 0));
+    let mut scarce = cluster.clone();
+    let offerings = scarce.catalog.instance_types.iter_mut().flat_map(|kind| &mut kind.offerings);
+    offerings.for_each(|offering| offering.available = false);
+    assert_eq!(outcome(&scarce), (2, 0, 1));
+    let limits = [("nodes", 2)].into_iter().collect();
+    cluster.snapshot.capacity_quotas.push(CapacityQuota { name: "all".into(), selector: Vec::new(), limits });
+    assert_eq!(outcome(&cluster), (2, 0, 1));
+    // For one of them, there is room for a successor.
+    cluster.snapshot.capacity_quotas[0].limits.set("nodes", 3);
+    assert_eq!(outcome(&cluster), (2, 1, 0));
 }
 
 #[test]
