@@ -3,8 +3,8 @@
 //! Usually a new node is in service before a drifted one goes. A pool at its limits has no room for another node. Its
 //! drifted nodes are removed first, in waves as large as the disruption budgets allow.
 
-use super::Removal;
 use super::candidates::Candidate;
+use super::{Removal, Removed};
 use crate::input::context::SolveContext;
 use crate::place::pod_groups::{self, PodGroup};
 use crate::place::{self, Placed, State, limits, static_pools};
@@ -88,7 +88,8 @@ fn replace_static<'a>(
 
 /// Whether a drifted node may be removed before its pods have another place: its pool has no room for a node of the
 /// same size, and no other node of the pool is on its way or awaits pods, except drifted nodes that are given up. So
-/// only the pods of one wave wait for capacity at a time.
+/// only the pods of one wave wait for capacity at a time. A node that this plan removes for another reason soon leaves
+/// room for a replacement.
 fn may_go_first(context: &SolveContext<'_>, removal: &Removal<'_>, candidate: &Candidate<'_>) -> bool {
     let is_own = |node: &Node| node.node_pool.as_ref() == Some(&candidate.pool.name);
     let mut own = context.nodes.iter_enumerated().filter(|(_, view)| is_own(view.node) && !is_given_up(view.node));
@@ -96,7 +97,10 @@ fn may_go_first(context: &SolveContext<'_>, removal: &Removal<'_>, candidate: &C
         view.node.state == NodeState::Initialized && !view.node.deleting && !removal.busy.contains(&node)
     });
     let pool = context.pool_id(&candidate.pool.name);
+    let leaves_room =
+        |one: &Removed<'_>| one.reason != DisruptionReason::Drifted && is_own(context.nodes[one.node].node);
     in_service
+        && !removal.removed.iter().any(leaves_room)
         && removal.early.iter().all(|launch| launch.node_pool != candidate.pool.name)
         && removal.launches.iter().all(|draft| Some(draft.pool) != pool)
         && !limits::allows(&limits::own(context, candidate.pool), &context.nodes[candidate.node].data.usage)

@@ -44,3 +44,20 @@ fn a_drifted_node_that_was_not_initialized_in_time_does_not_stop_the_rollout_of_
     assert!(!goes_on(NodeState::Registered, |node| node.deleting = true), "its room is free soon");
     assert!(!goes_on(NodeState::Registered, |node| node.drifted = None), "it has the current specification");
 }
+
+#[test]
+fn a_drifted_node_of_a_full_pool_waits_for_the_room_of_an_empty_one() {
+    let mut cluster = Cluster::new();
+    cluster.pool().limits.set("nodes", 2);
+    cluster.node("old", "c5.xlarge").drifted = Some("AMIDrift".into());
+    cluster.bound("p", "old", &shape(3000, 4));
+    cluster.node("other", "c5.large");
+    assert_eq!(removed(&cluster.plan()), [("other", Empty)]);
+    cluster.snapshot.nodes.pop();
+    let plan = cluster.plan();
+    assert_eq!((removed(&plan), plan.launches.len()), (vec![("old", Drifted)], 1));
+    // Without an empty node, the drifted one is removed first.
+    cluster.pool().limits.set("nodes", 1);
+    let plan = cluster.plan();
+    assert_eq!((removed(&plan), plan.launches.len()), (vec![("old", Drifted)], 0));
+}
