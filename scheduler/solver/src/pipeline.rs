@@ -76,7 +76,6 @@ pub(crate) fn planned(
     let early_batch = early_batch(context, &mut state, &mut wanted, early);
     let (mut state, mut placed) = place(context, &state, &wanted);
     let placed_buffer_pods = buffer_pods::place(context, &mut state, buffer_groups, &mut placed);
-    place::widen(context, &mut state, &mut placed.launches);
     plan.unschedulable = dangling(context);
     plan.unschedulable.extend(refused);
     for pod_group in &placed.left {
@@ -84,6 +83,9 @@ pub(crate) fn planned(
         plan.unschedulable.extend(pod_group.pods.iter().map(|pod| no_place(pod, &why)));
     }
     plan.unschedulable.sort();
+    // Not earlier: explanations name the usage of limits that pods need, without that of larger types which are listed
+    // too.
+    place::widen(context, &mut state, &mut placed.launches);
     let mut removal = split(&mut plan, context, placed, early_batch, &leaving);
     (removal.removed, removal.placed_buffer_pods, removal.successors) = (expired, placed_buffer_pods, successors);
     if options.disruption {

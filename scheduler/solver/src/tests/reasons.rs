@@ -37,6 +37,14 @@ fn figures_are_those_that_decide() {
     let plan = plan_of(&mut cluster, &shape(1500, 1));
     let text = "spec.limits.cpu is 3, 2 in use; the smallest matching instance type has 2: raise it to 4 or more";
     assert_eq!(message_of(&plan, ReasonCode::LimitReached), text);
+    // The launch for the first pod lists larger types as far as the limit allows. They are not in use.
+    let mut cluster = Cluster::new();
+    cluster.pool().limits.set("cpu", 9000);
+    let plan = cluster.pending("a", 1, &shape(1500, 1)).pending("b", 1, &shape(7500, 1)).plan();
+    assert_eq!(launched(&plan), [("c5.large".to_owned(), 1)]);
+    assert!(distinct(&plan, |one| &one.instance_type).contains(&"c5.2xlarge"), "{plan:#?}");
+    let text = "spec.limits.cpu is 9, 2 in use; the smallest matching instance type has 8: raise it to 10 or more";
+    assert_eq!(message_of(&plan, ReasonCode::LimitReached), text);
 }
 
 #[test]
