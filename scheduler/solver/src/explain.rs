@@ -116,33 +116,15 @@ fn of_pool(context: &SolveContext<'_>, state: &State, pool: Id<NodePool>, shape:
     if roomy.is_empty() {
         return (ReasonCode::InsufficientResources, too_large(context, view, &selected, pods.requests));
     }
-    let offered = roomy.and(&view.offered);
-    if offered.is_empty() {
-        return (ReasonCode::NoOffering, unmet::by_availability(view, &roomy));
-    }
-    let usable = offered.and(&view.usable);
-    if usable.is_empty() {
-        let count = offered.iter().count();
-        return (ReasonCode::OutOfCapacity, format!("all {count} matching offerings are out of capacity"));
-    }
     let headroom = &state.headroom[pool];
-    if !usable.iter().any(|offering| limits::allows(headroom, view.capacity(offering))) {
-        let reserved = usable.iter().all(|offering| view.is_reserved(offering));
-        let code = if reserved { ReasonCode::OutOfCapacity } else { ReasonCode::LimitReached };
-        return (code, limit_text(context, view, headroom, &usable));
+    if let Some(reason) = unobtainable(context, view, headroom, &roomy) {
+        return reason;
     }
     if state.work == 0 {
         return (ReasonCode::BudgetExhausted, "the work budget was exhausted before this pod".to_owned());
     }
-    if view.strict_min_values {
-        let mut within = usable.clone();
-        within.retain(|offering| limits::allows(headroom, view.capacity(offering)));
-        if launch::acceptable(view, &within).is_none() {
-            return (ReasonCode::MinValuesNotMet, unmet::by_min_values(view, &within));
-        }
-    }
     if context.topology.concerns(shape) || !pods.hosts.is_free() {
-        return (ReasonCode::TopologyUnsatisfiable, topology::explain(context, state, shape));
+        return by_topology(context, state, (pool, shape), &roomy);
     }
     if !pods.shape.host_ports.is_empty() {
         return taken_ports(pods.shape);
@@ -151,7 +133,51 @@ fn of_pool(context: &SolveContext<'_>, state: &State, pool: Id<NodePool>, shape:
         let message = "pods that are placed before it leave no place for it, since their constraints count it";
         return (ReasonCode::TopologyUnsatisfiable, message.to_owned());
     }
-    (ReasonCode::LimitReached, limit_text(context, view, headroom, &usable))
+    (ReasonCode::LimitReached, limit_text(context, view, headroom, &roomy.and(&view.usable)))
+}
+
+/// The first check of availability, capacity, limits and `minValues` that `fitting` offerings do not pass.
+fn unobtainable(
+    context: &SolveContext<'_>,
+    view: &PoolView<'_>,
+    headroom: &Headroom,
+    fitting: &Bits<Offering>,
+) -> Option<(ReasonCode, String)> {
+    let offered = fitting.and(&view.offered);
+    if offered.is_empty() {
+        return Some((ReasonCode::NoOffering, unmet::by_availability(view, fitting)));
+    }
+    let usable = offered.and(&view.usable);
+    if usable.is_empty() {
+        let count = offered.iter().count();
+        return Some((ReasonCode::OutOfCapacity, format!("all {count} matching offerings are out of capacity")));
+    }
+    let mut within = usable.clone();
+    within.retain(|offering| limits::allows(headroom, view.capacity(offering)));
+    if within.is_empty() {
+        let reserved = usable.iter().all(|offering| view.is_reserved(offering));
+        let code = if reserved { ReasonCode::OutOfCapacity } else { ReasonCode::LimitReached };
+        return Some((code, limit_text(context, view, headroom, &usable)));
+    }
+    let too_few_values = view.strict_min_values && launch::acceptable(view, &within).is_none();
+    too_few_values.then(|| (ReasonCode::MinValuesNotMet, unmet::by_min_values(view, &within)))
+}
+
+/// Explains why the topology constraints of the shape leave none of the `fitting` offerings: the domains that they
+/// leave may lack capacity, or be beyond the limits.
+fn by_topology(
+    context: &SolveContext<'_>,
+    state: &State,
+    (pool, shape): (Id<NodePool>, Id<PodShape>),
+    fitting: &Bits<Offering>,
+) -> (ReasonCode, String) {
+    let view = &context.pools[pool];
+    let open = topology::open_offerings(context, state, (view, shape), fitting);
+    let lacking = if open.is_empty() { None } else { unobtainable(context, view, &state.headroom[pool], &open) };
+    match lacking {
+        Some((code, text)) => (code, format!("{}: {text}", topology::left_text(context, (view, shape), &open))),
+        None => (ReasonCode::TopologyUnsatisfiable, topology::explain(context, state, shape)),
+    }
 }
 
 fn taken_ports(shape: &PodShape) -> (ReasonCode, String) {

@@ -151,6 +151,14 @@ fn topology_is_told_by_its_counts() {
     let plan = Cluster::new().pending("web", 4, &web).plan();
     let text = "podAntiAffinity over topology.kubernetes.io/zone: every domain has a pod that it must keep away from (zone-a, zone-b, zone-c)";
     assert_eq!(message_of(&plan, ReasonCode::TopologyUnsatisfiable), text);
+    let mut cluster = Cluster::new();
+    for kind in &mut cluster.catalog.instance_types {
+        kind.offerings.iter_mut().for_each(|one| one.available = one.zone != "zone-c");
+    }
+    let plan = cluster.pending("web", 3, &web).plan();
+    let text = "podAntiAffinity over topology.kubernetes.io/zone leaves only zone-c: none of the 9 matching offerings is available, nor any \
+                other in zone-c: the node class may have no subnet there (status.subnets)";
+    assert_eq!(message_of(&plan, ReasonCode::NoOffering), text);
     web.pod_affinity = vec![affinity(label::ZONE, false, "db")];
     let plan = Cluster::new().pending("web", 1, &web).plan();
     let text = "podAffinity over topology.kubernetes.io/zone: no pod that it is about is in zone-a, zone-b, zone-c";

@@ -42,7 +42,7 @@ fn a_domain_without_room_holds_the_others_back() {
     cluster.bound("b", "n1", &shape(2000, 1));
     let plan = cluster.pending("web", 6, &web).plan();
     assert_eq!(counts(&plan, |one| &one.zone), [("zone-a".to_owned(), 1), ("zone-b".to_owned(), 1)]);
-    assert_eq!((plan.unschedulable.len(), refused(&plan)), (4, vec![ReasonCode::TopologyUnsatisfiable]));
+    assert_eq!((plan.unschedulable.len(), refused(&plan)), (4, vec![ReasonCode::NoOffering]));
 }
 
 #[test]

@@ -4,8 +4,10 @@ use super::group_constraint::GroupConstraint;
 use super::groups::{Group, GroupKind};
 use crate::input::context::SolveContext;
 use crate::input::intern::Bits;
+use crate::input::offerings::PoolView;
 use crate::place::State;
 use crate::place::hostname_topology::HostRule;
+use plimsoll_model::catalog::Offering;
 use plimsoll_model::index::Id;
 use plimsoll_model::names::label;
 use plimsoll_model::snapshot::{Node, PodShape};
@@ -30,6 +32,59 @@ pub(crate) fn open_nodes(context: &SolveContext<'_>, state: &State, shape: Id<Po
         }
     }
     Some(open)
+}
+
+/// Of `among`, the offerings in domains that every topology group permits. In contrast to domain tuples, they need not
+/// be usable.
+pub(crate) fn open_offerings(
+    context: &SolveContext<'_>,
+    state: &State,
+    (view, shape): (&PoolView<'_>, Id<PodShape>),
+    among: &Bits<Offering>,
+) -> Bits<Offering> {
+    let tuples = context.tuples(shape);
+    let mut open = among.clone();
+    for group in context.topology.relevant(shape) {
+        let key = &context.topology.groups[group].key;
+        let constraint = GroupConstraint::new(context, state, shape, group, &tuples);
+        let permits = |value: &String| constraint.permits_with(state.counts.both(group, value), false);
+        let custom = view.custom.values(key);
+        let mut permitted = Bits::none(view.offerings.len());
+        for (value, with) in view.by_value(key).iter() {
+            let is_open = match value {
+                Some(value) => permits(value),
+                None if custom.is_empty() => constraint.permits_no_label(),
+                None => custom.iter().any(permits),
+            };
+            if is_open {
+                permitted.join(with);
+            }
+        }
+        open.keep(&permitted);
+    }
+    open
+}
+
+/// Names the topology constraints of a shape and the domains of `open`, which they leave.
+pub(crate) fn left_text(
+    context: &SolveContext<'_>,
+    (view, shape): (&PoolView<'_>, Id<PodShape>),
+    open: &Bits<Offering>,
+) -> String {
+    let relevant = context.topology.relevant(shape).into_iter();
+    let groups: Vec<&Group> = relevant.map(|group| context.topology.groups[group].as_ref()).collect();
+    let names: BTreeSet<String> = groups.iter().map(|group| name(group)).collect();
+    let names: Vec<String> = names.into_iter().collect();
+    let by_value: Vec<_> = groups.iter().map(|group| view.by_value(&group.key)).collect();
+    let there = by_value.iter().flat_map(|all| all.iter()).filter(|(_, with)| with.meets(open));
+    let values: BTreeSet<&str> = there.filter_map(|(value, _)| value.as_deref()).collect();
+    if values.is_empty() {
+        return names.join(" and ");
+    }
+    let more = values.len().saturating_sub(SHOWN);
+    let rest = if more == 0 { String::new() } else { format!(" and {more} more domains") };
+    let leaves = if names.len() == 1 { "leaves" } else { "leave" };
+    format!("{} {leaves} only {}{rest}", names.join(" and "), listed(&values))
 }
 
 /// Describes the constraints that each leave no domain. If no single constraint does, names all of them: together they

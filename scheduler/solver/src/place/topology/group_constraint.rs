@@ -93,21 +93,25 @@ impl<'w> GroupConstraint<'w> {
     /// Whether the group permits one more pod in the domain tuple. With `even`, every domain is treated as if it had
     /// pods that the group constrains.
     pub(super) fn permits(&self, tuple: Id<DomainTuple>, even: bool) -> bool {
-        // Nodes without the label share no domain.
-        let Some(domain) = self.domain(tuple) else {
-            return !self.owner || matches!(self.kind, GroupKind::PodAntiAffinity { .. });
-        };
-        let (members, owners) = self.counts[domain];
+        let Some(domain) = self.domain(tuple) else { return self.permits_no_label() };
+        let counts = !self.owner || !self.spreads() || self.view.is_some_and(|view| view.counts[domain]);
+        counts && self.permits_with(self.counts[domain], even)
+    }
+
+    /// Whether the group permits one more pod on a node without the label. Such nodes share no domain.
+    pub(super) fn permits_no_label(&self) -> bool {
+        !self.owner || matches!(self.kind, GroupKind::PodAntiAffinity { .. })
+    }
+
+    /// Whether the group permits one more pod in a domain with this number of members and owners.
+    pub(super) fn permits_with(&self, (members, owners): (i64, i64), even: bool) -> bool {
         match self.kind {
             // A pod that the spread only counts is restricted only where constrained pods are, to keep the skew for
             // these.
             GroupKind::TopologySpread { skew, .. } if !self.owner => {
                 (!even && owners == 0) || members + 1 - self.least <= *skew
             }
-            GroupKind::TopologySpread { skew, .. } => {
-                let counts = self.view.is_some_and(|view| view.counts[domain]);
-                counts && members + i64::from(self.itself) - self.least <= *skew
-            }
+            GroupKind::TopologySpread { skew, .. } => members + i64::from(self.itself) - self.least <= *skew,
             GroupKind::PodAntiAffinity { mutual } => {
                 (!self.owner || members == 0) && (!mutual || !self.itself || owners == 0)
             }
