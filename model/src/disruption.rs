@@ -44,6 +44,17 @@ pub enum Obstacle {
         /// `namespace/name`.
         budget: String,
     },
+    /// Other removals of the plan use up a PodDisruptionBudget.
+    DisruptionBudgetUsed {
+        /// `namespace/name`.
+        pod: String,
+        /// `namespace/name`.
+        budget: String,
+        /// Some of the nodes that the plan removes.
+        first: Vec<String>,
+        /// Number of further nodes that the plan removes.
+        more: usize,
+    },
     /// The NodePool has a fixed number of nodes.
     Static(NodePoolName),
     /// `consolidateAfter` of the NodePool is `Never`.
@@ -87,7 +98,9 @@ impl Obstacle {
             Self::NodeAnnotation | Self::PodAnnotation { .. } => "do-not-disrupt".to_owned(),
             Self::PendingPods | Self::MovedPods | Self::Reserved(_) => "pods are planned there".to_owned(),
             Self::SeveralDisruptionBudgets { .. } => "several PodDisruptionBudgets".to_owned(),
-            Self::DisruptionBudget { budget, .. } => format!("PodDisruptionBudget {budget}"),
+            Self::DisruptionBudget { budget, .. } | Self::DisruptionBudgetUsed { budget, .. } => {
+                format!("PodDisruptionBudget {budget}")
+            }
             Self::Static(_) => "static NodePool".to_owned(),
             Self::NeverConsolidates(_) => "consolidateAfter: Never".to_owned(),
             Self::ConsolidateAfter { .. } => "consolidateAfter".to_owned(),
@@ -122,6 +135,9 @@ impl fmt::Display for Obstacle {
             Self::DisruptionBudget { pod, budget } => {
                 write!(f, "PodDisruptionBudget {budget} allows no eviction of pod {pod} now")
             }
+            Self::DisruptionBudgetUsed { pod, budget, first, more } => {
+                write!(f, "{} up PodDisruptionBudget {budget} of pod {pod}", users(first, *more))
+            }
             Self::Static(pool) => write!(f, "NodePool {pool} is static"),
             Self::NeverConsolidates(pool) => {
                 write!(f, "NodePool {pool} never consolidates (consolidateAfter: Never)")
@@ -132,14 +148,19 @@ impl fmt::Display for Obstacle {
                 write!(f, "the budgets of NodePool {pool} allow no removal for {} now", reason.as_str())
             }
             Self::BudgetUsed { pool, reason, allowed, first, more } => {
-                let more = if *more == 0 { String::new() } else { format!(" and {more} more") };
-                let verb = if first.len() == 1 && more.is_empty() { "goes first and uses" } else { "go first and use" };
                 let allowed = if *allowed == 1 { "1 removal".to_owned() } else { format!("{allowed} removals") };
-                let (first, reason) = (first.join(", "), reason.as_str());
-                write!(f, "{first}{more} {verb} up the budget of NodePool {pool} ({allowed} for {reason} now)")
+                let (users, reason) = (users(first, *more), reason.as_str());
+                write!(f, "{users} up the budget of NodePool {pool} ({allowed} for {reason} now)")
             }
         }
     }
+}
+
+/// Names nodes that use something up.
+fn users(first: &[String], more: usize) -> String {
+    let verb = if first.len() == 1 && more == 0 { "goes first and uses" } else { "go first and use" };
+    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+    format!("{}{more} {verb}", first.join(", "))
 }
 
 /// Obstacles to every voluntary removal. `pods` are those on the node.

@@ -1,6 +1,7 @@
 //! Explains the pods of a node and why it is removed or kept.
 
-use super::{amounts, count_text, entry, find_node, names_text, protection, state_text};
+use super::protection::{self, Evictions};
+use super::{amounts, count_text, entry, find_node, names_text, state_text};
 use crate::answer::AnswerError;
 use crate::answer::solve_input::SolveInput;
 use plimsoll_model::catalog::CapacityType;
@@ -153,14 +154,39 @@ fn reasons_to_stay(input: &SolveInput, plan: &Plan, node: &Node) -> Vec<String> 
     }
     if reasons.is_empty() {
         let reason = protection::reason_to_go(snapshot, node, virtual_pods == 0 && !pods.iter().any(|pod| pod.moves()));
-        reasons.push(match protection::budget_obstacle(snapshot, plan, pool, reason) {
+        let obstacle = protection::budget_obstacle(snapshot, plan, pool, reason)
+            .or_else(|| Evictions::new(snapshot, plan).obstacle(snapshot, node, reason, &pods));
+        reasons.push(match obstacle {
             Some(obstacle) => obstacle.to_string(),
             None => match reason {
-                DisruptionReason::Underutilized => "its pods would not run for less elsewhere".to_owned(),
-                DisruptionReason::Drifted => "its pods have no other place now".to_owned(),
+                DisruptionReason::Underutilized => no_consolidation(input, node, pool),
+                DisruptionReason::Drifted => "no other place was found for its pods".to_owned(),
                 _ => "no removal is planned for it".to_owned(),
             },
         });
     }
     reasons
+}
+
+/// Why a node with pods is not consolidated although nothing protects it. Which of the rules decided is not known: a
+/// plan keeps only the removals that it found.
+fn no_consolidation(input: &SolveInput, node: &Node, pool: &NodePool) -> String {
+    if let Some(problem) = &pool.not_ready {
+        return format!(
+            "NodePool {} is not ready ({}): only its empty nodes are consolidated",
+            pool.name, problem.code
+        );
+    }
+    if price(input, node).is_none() {
+        return format!("its price is unknown: the catalog of NodePool {} does not have it", pool.name);
+    }
+    let is_spot = node.labels.get(label::CAPACITY_TYPE).is_some_and(|value| value == CapacityType::Spot.as_str());
+    let rule = match (is_spot, input.options.spot_to_spot) {
+        (false, _) => "",
+        (true, false) => "; a Spot node is not replaced by another Spot node (spot-to-spot consolidation is off)",
+        (true, true) => {
+            "; a Spot node is replaced by another Spot node only if enough cheaper instance types are available"
+        }
+    };
+    format!("no removal was found that pays and that limits allow{rule}")
 }

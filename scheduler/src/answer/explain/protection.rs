@@ -22,11 +22,11 @@ pub struct ProtectedNode {
 /// Nodes of NodePools that `plan` keeps although `unprotected`, the plan for [`without_protection`], removes them.
 #[must_use]
 pub fn protected_nodes(snapshot: &Snapshot, plan: &Plan, unprotected: &Plan) -> Vec<ProtectedNode> {
-    let kept: BTreeSet<&NodeName> = plan.terminations.iter().map(|termination| &termination.node).collect();
+    let removed: BTreeSet<&NodeName> = plan.terminations.iter().map(|termination| &termination.node).collect();
     let candidates: BTreeMap<&NodeName, DisruptionReason> = unprotected
         .terminations
         .iter()
-        .filter(|termination| !kept.contains(&termination.node))
+        .filter(|termination| !removed.contains(&termination.node))
         .map(|termination| (&termination.node, termination.reason))
         .collect();
     let mut pods: BTreeMap<&NodeName, Vec<&Pod>> = BTreeMap::new();
@@ -37,6 +37,7 @@ pub fn protected_nodes(snapshot: &Snapshot, plan: &Plan, unprotected: &Plan) -> 
             pods.entry(node).or_default().push(pod);
         }
     }
+    let evictions = Evictions::new(snapshot, plan);
     let protected = |node: &Node| {
         let reason = candidates.get(&node.name)?;
         let pool = snapshot.node_pools.iter().find(|pool| Some(&pool.name) == node.node_pool.as_ref())?;
@@ -44,7 +45,8 @@ pub fn protected_nodes(snapshot: &Snapshot, plan: &Plan, unprotected: &Plan) -> 
         let first = obstacles(snapshot, plan, node, pods).into_iter().next();
         let obstacle = first
             .or_else(|| consolidation_obstacle(snapshot, node, pool, pods))
-            .or_else(|| budget_obstacle(snapshot, plan, pool, *reason))?;
+            .or_else(|| budget_obstacle(snapshot, plan, pool, *reason))
+            .or_else(|| evictions.obstacle(snapshot, node, *reason, pods))?;
         Some(ProtectedNode { node: node.name.to_string(), obstacle: obstacle.short() })
     };
     snapshot.nodes.iter().filter_map(protected).collect()
@@ -115,4 +117,46 @@ fn used_up(
     let more = first.len().saturating_sub(NAMED_NODES);
     first.truncate(NAMED_NODES);
     Some(Obstacle::BudgetUsed { pool: pool.name.clone(), reason, allowed, first, more })
+}
+
+/// By PodDisruptionBudget: the number of pods that leave nodes which the plan removes, and these nodes.
+pub(super) struct Evictions<'a>(BTreeMap<&'a str, (i32, BTreeSet<&'a NodeName>)>);
+
+impl<'a> Evictions<'a> {
+    pub(super) fn new(snapshot: &'a Snapshot, plan: &Plan) -> Self {
+        let removed: BTreeSet<&NodeName> = plan.terminations.iter().map(|termination| &termination.node).collect();
+        let mut used: BTreeMap<&str, (i32, BTreeSet<&NodeName>)> = BTreeMap::new();
+        for pod in snapshot.pods.iter().filter(|pod| !pod.terminating) {
+            let (PodState::Bound(node) | PodState::Reserved(node)) = &pod.state else { continue };
+            for budget in pod.pod_disruption_budgets.iter().filter(|_| removed.contains(node)) {
+                let (count, nodes) = used.entry(budget.as_str()).or_default();
+                *count = count.saturating_add(1);
+                nodes.insert(node);
+            }
+        }
+        Self(used)
+    }
+
+    /// The PodDisruptionBudget of one of the node's `pods`, if these evictions use it up.
+    pub(super) fn obstacle(
+        &self,
+        snapshot: &Snapshot,
+        node: &Node,
+        reason: DisruptionReason,
+        pods: &[&Pod],
+    ) -> Option<Obstacle> {
+        // Drift does not wait for pods if the node has a grace period.
+        if reason == DisruptionReason::Drifted && node.termination_grace_period.is_some() {
+            return None;
+        }
+        pods.iter().filter(|pod| !pod.terminating).find_map(|pod| {
+            let name = pod.pod_disruption_budgets.first()?;
+            let (used, nodes) = self.0.get(name.as_str())?;
+            let budget = snapshot.pod_disruption_budgets.iter().find(|budget| budget.name == *name)?;
+            let first = nodes.iter().take(NAMED_NODES).map(ToString::to_string).collect();
+            let more = nodes.len().saturating_sub(NAMED_NODES);
+            let obstacle = Obstacle::DisruptionBudgetUsed { pod: pod.full_name(), budget: name.clone(), first, more };
+            (budget.disruptions_allowed <= *used).then_some(obstacle)
+        })
+    }
 }

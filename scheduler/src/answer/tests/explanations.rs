@@ -1,6 +1,9 @@
 //! What is said about pods and nodes.
 
 use super::*;
+use plimsoll_model::catalog::CapacityType;
+use plimsoll_model::names::label;
+use plimsoll_model::snapshot::PoolProblem;
 
 #[test]
 fn an_unschedulable_pod_is_explained_by_pool_and_kind_of_node() {
@@ -138,6 +141,65 @@ fn a_kept_node_names_its_obstacles() {
         "NodePool default consolidates only empty nodes"
     );
     assert_eq!(kept(|it| it.nodes[0].state = NodeState::Registered), "it is not in service yet");
+    // Nothing protects the node.
+    let limited = |it: &mut Snapshot| it.node_pools[0].limits = [("cpu", 5_000)].into();
+    assert_eq!(kept(limited), "no removal was found that pays and that limits allow");
+    assert_eq!(
+        kept(|it| drop(it.nodes[0].labels.insert(label::INSTANCE_TYPE.into(), "m.other".into()))),
+        "its price is unknown: the catalog of NodePool default does not have it"
+    );
+    assert_eq!(
+        kept(|it| {
+            it.node_pools[0].catalog = None;
+            it.node_pools[0].not_ready = Some(PoolProblem {
+                code: "NodeClassNotFound".into(),
+                message: "there is no EC2NodeClass default".into(),
+            });
+        }),
+        "NodePool default is not ready (NodeClassNotFound): only its empty nodes are consolidated"
+    );
+}
+
+#[test]
+fn a_spot_node_names_the_rule_that_may_keep_it() {
+    let mut spot = catalog();
+    let offerings = spot.instance_types.iter_mut().flat_map(|kind| &mut kind.offerings);
+    offerings.for_each(|one| one.capacity_type = CapacityType::Spot);
+    let mut snapshot = two_half_empty();
+    snapshot.nodes.truncate(1);
+    snapshot.pods.truncate(1);
+    snapshot.node_pools[0].catalog = Some(spot.id());
+    snapshot.nodes[0].labels.insert(label::CAPACITY_TYPE.into(), "spot".into());
+    snapshot.sort();
+    let stays = |spot_to_spot| {
+        let request = ExplainRequest {
+            snapshot: Some((&snapshot).into()),
+            catalogs: vec![(&spot).into()],
+            subject: Some(Subject::Node("n0".into())),
+            options: Some((&PlanOptions { spot_to_spot, ..PlanOptions::default() }).into()),
+        };
+        explain(&request).unwrap().lines.pop().unwrap()
+    };
+    assert!(stays(false).ends_with(
+        "limits allow; a Spot node is not replaced by another Spot node (spot-to-spot consolidation is off)"
+    ));
+    assert!(stays(true).ends_with("by another Spot node only if enough cheaper instance types are available"));
+}
+
+#[test]
+fn a_disruption_budget_names_the_node_that_uses_it_up() {
+    let mut snapshot = two_half_empty();
+    for pod in &mut snapshot.pods {
+        pod.stays_with_node = true;
+        pod.pod_disruption_budgets = vec!["default/agent".into()];
+    }
+    let budget = PodDisruptionBudget { name: "default/agent".into(), disruptions_allowed: 1, fully_blocking: false };
+    snapshot.pod_disruption_budgets = vec![budget];
+    let stays = |node: &str| explain_node(&snapshot, node).pop().unwrap();
+    let (kept, gone, pod) = if stays("n0").starts_with("goes") { ("n1", "n0", "b") } else { ("n0", "n1", "a") };
+    let expected =
+        format!("stays         {gone} goes first and uses up PodDisruptionBudget default/agent of pod default/{pod}");
+    assert_eq!(stays(kept), expected);
 }
 
 #[test]
