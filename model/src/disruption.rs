@@ -163,6 +163,12 @@ fn users(first: &[String], more: usize) -> String {
     format!("{}{more} {verb}", first.join(", "))
 }
 
+/// Whether drift of the node does not wait for its pods: a grace period bounds how long they can delay the drain.
+#[must_use]
+pub fn drifts_despite_pods(node: &Node) -> bool {
+    node.drifted.is_some() && node.termination_grace_period.is_some()
+}
+
 /// Obstacles to every voluntary removal. `pods` are those on the node.
 #[must_use]
 pub fn obstacles(snapshot: &Snapshot, plan: &Plan, node: &Node, pods: &[&Pod]) -> Vec<Obstacle> {
@@ -182,17 +188,19 @@ pub fn obstacles(snapshot: &Snapshot, plan: &Plan, node: &Node, pods: &[&Pod]) -
     if plan.terminations.iter().any(|termination| termination.moved_to.iter().any(|moved| moved.node == node.name)) {
         obstacles.push(Obstacle::MovedPods);
     }
+    let despite_pods = drifts_despite_pods(node);
     for pod in pods {
         if matches!(pod.state, PodState::Reserved(_)) {
             obstacles.push(Obstacle::Reserved(pod.full_name()));
         }
-        if let Some(until) = pod.do_not_disrupt_until.filter(|until| *until > snapshot.now && !pod.terminating) {
+        if pod.terminating || despite_pods {
+            continue;
+        }
+        if let Some(until) = pod.do_not_disrupt_until.filter(|until| *until > snapshot.now) {
             let remaining = remaining(snapshot.now, until);
             obstacles.push(Obstacle::PodAnnotation { pod: pod.full_name(), remaining });
         }
-        if !pod.terminating {
-            obstacles.extend(disruption_budget(snapshot, pod));
-        }
+        obstacles.extend(disruption_budget(snapshot, pod));
     }
     obstacles
 }

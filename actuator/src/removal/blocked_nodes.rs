@@ -118,11 +118,7 @@ fn verdict(
     pool: &NodePool,
     pods: &[&PodView],
 ) -> Option<Verdict> {
-    // A grace period bounds how long a pod can delay the drain, so drift does not wait for pods.
-    let bounded = node.drifted.is_some() && node.termination_grace_period.is_some();
-    let waived = |obstacle: &Obstacle| bounded && !matches!(obstacle, Obstacle::NodeAnnotation);
-    let blocked = obstacles(snapshot, &Plan::default(), node, pods).into_iter().find(|obstacle| !waived(obstacle));
-    if let Some(obstacle) = blocked {
+    if let Some(obstacle) = obstacles(snapshot, &Plan::default(), node, pods).into_iter().next() {
         let message = format!("The node cannot be disrupted: {}", text_of(&obstacle, objects, &node.name));
         return Some(Verdict { reason: reason::DISRUPTION_BLOCKED, message, cause: obstacle.short() });
     }

@@ -155,7 +155,7 @@ fn reasons_to_stay(input: &SolveInput, plan: &Plan, node: &Node) -> Vec<String> 
     if reasons.is_empty() {
         let reason = protection::reason_to_go(snapshot, node, virtual_pods == 0 && !pods.iter().any(|pod| pod.moves()));
         let obstacle = protection::budget_obstacle(snapshot, plan, pool, reason)
-            .or_else(|| Evictions::new(snapshot, plan).obstacle(snapshot, node, reason, &pods));
+            .or_else(|| Evictions::new(snapshot, plan).obstacle(snapshot, node, &pods));
         reasons.push(match obstacle {
             Some(obstacle) => obstacle.to_string(),
             None => match reason {

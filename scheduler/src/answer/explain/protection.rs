@@ -1,6 +1,6 @@
 //! Nodes that a plan keeps, and what protects them.
 
-use plimsoll_model::disruption::{Obstacle, consolidation_obstacle, obstacles};
+use plimsoll_model::disruption::{Obstacle, consolidation_obstacle, drifts_despite_pods, obstacles};
 use plimsoll_model::identity::NodeName;
 use plimsoll_model::plan::{Plan, Termination};
 use plimsoll_model::snapshot::{DisruptionReason, Node, NodePool, Pod, PodState, Snapshot};
@@ -43,10 +43,11 @@ pub fn protected_nodes(snapshot: &Snapshot, plan: &Plan, unprotected: &Plan) -> 
         let pool = snapshot.node_pools.iter().find(|pool| Some(&pool.name) == node.node_pool.as_ref())?;
         let pods = pods.get(&node.name).map(Vec::as_slice).unwrap_or_default();
         let first = obstacles(snapshot, plan, node, pods).into_iter().next();
+        let consolidates = *reason != DisruptionReason::Drifted;
         let obstacle = first
-            .or_else(|| consolidation_obstacle(snapshot, node, pool, pods))
+            .or_else(|| consolidation_obstacle(snapshot, node, pool, pods).filter(|_| consolidates))
             .or_else(|| budget_obstacle(snapshot, plan, pool, *reason))
-            .or_else(|| evictions.obstacle(snapshot, node, *reason, pods))?;
+            .or_else(|| evictions.obstacle(snapshot, node, pods))?;
         Some(ProtectedNode { node: node.name.to_string(), obstacle: obstacle.short() })
     };
     snapshot.nodes.iter().filter_map(protected).collect()
@@ -138,15 +139,8 @@ impl<'a> Evictions<'a> {
     }
 
     /// The PodDisruptionBudget of one of the node's `pods`, if these evictions use it up.
-    pub(super) fn obstacle(
-        &self,
-        snapshot: &Snapshot,
-        node: &Node,
-        reason: DisruptionReason,
-        pods: &[&Pod],
-    ) -> Option<Obstacle> {
-        // Drift does not wait for pods if the node has a grace period.
-        if reason == DisruptionReason::Drifted && node.termination_grace_period.is_some() {
+    pub(super) fn obstacle(&self, snapshot: &Snapshot, node: &Node, pods: &[&Pod]) -> Option<Obstacle> {
+        if drifts_despite_pods(node) {
             return None;
         }
         pods.iter().filter(|pod| !pod.terminating).find_map(|pod| {

@@ -92,6 +92,13 @@ fn a_removed_node_names_the_reason_and_the_targets_of_its_pods() {
     assert!(text[8].contains("default/a"), "{text:#?}");
 }
 
+/// The first node drifts and has a grace period. Its first pod must not be disrupted.
+fn drift_despite_pods(snapshot: &mut Snapshot) {
+    snapshot.pods[0].do_not_disrupt_until = Some(Timestamp(i64::MAX));
+    snapshot.nodes[0].drifted = Some("AMIDrift".into());
+    snapshot.nodes[0].termination_grace_period = Some(Millis::from_seconds(3600));
+}
+
 #[test]
 fn a_kept_node_names_its_obstacles() {
     let kept = |change: fn(&mut Snapshot)| {
@@ -141,6 +148,14 @@ fn a_kept_node_names_its_obstacles() {
         "NodePool default consolidates only empty nodes"
     );
     assert_eq!(kept(|it| it.nodes[0].state = NodeState::Registered), "it is not in service yet");
+    // Drift does not wait for pods if the node has a grace period.
+    assert_eq!(
+        kept(|it| {
+            drift_despite_pods(it);
+            it.node_pools[0].disruption.allowed = [(DisruptionReason::Drifted, 0)].into();
+        }),
+        "the budgets of NodePool default allow no removal for Drifted now"
+    );
     // Nothing protects the node.
     let limited = |it: &mut Snapshot| it.node_pools[0].limits = [("cpu", 5_000)].into();
     assert_eq!(kept(limited), "no removal was found that pays and that limits allow");
@@ -249,5 +264,16 @@ fn protected_nodes_are_those_that_would_go_without_protection() {
             it.node_pools[0].disruption.allowed = [(DisruptionReason::Empty, 0)].into();
         }),
         "n0 budgets of NodePool default|n1 budgets of NodePool default"
+    );
+    assert_eq!(
+        protected(|it| {
+            it.nodes.truncate(1);
+            it.pods.truncate(1);
+            drift_despite_pods(it);
+            it.nodes[0].idle_since = Some(NOW);
+            it.node_pools[0].disruption.consolidate_after = Some(Millis::from_seconds(30));
+            it.node_pools[0].disruption.allowed = [(DisruptionReason::Drifted, 0)].into();
+        }),
+        "n0 budgets of NodePool default"
     );
 }
