@@ -5,6 +5,7 @@ pub(crate) mod launch_reason;
 
 mod amounts;
 mod nodes;
+mod too_large;
 mod unmet;
 
 use crate::input::capacity_quotas::counted_resource;
@@ -57,11 +58,13 @@ pub(crate) fn explain(context: &SolveContext<'_>, state: &State, shape: Id<PodSh
     all
 }
 
-/// Pools whose own requirements leave no offering for any pod, sorted by name.
+/// Pools whose own requirements, or whose DaemonSets, leave no offering for any pod, sorted by name.
 pub(crate) fn of_pools(context: &SolveContext<'_>) -> Vec<Reason> {
     let problem = |view: &PoolView<'_>| {
         let (code, message) = if view.allowed.is_empty() {
             (ReasonCode::RequirementsIncompatible, unmet::by_itself(view))
+        } else if let Some(text) = too_large::by_daemon_sets(context, view, &view.allowed) {
+            (ReasonCode::InsufficientResources, text)
         } else if view.strict_min_values && launch::acceptable(view, &view.allowed).is_none() {
             (ReasonCode::MinValuesNotMet, unmet::by_min_values(view, &view.allowed))
         } else {
@@ -114,7 +117,7 @@ fn of_pool(context: &SolveContext<'_>, state: &State, pool: Id<NodePool>, shape:
     }
     let roomy = selected.and(&view.roomy(pods.requests));
     if roomy.is_empty() {
-        return (ReasonCode::InsufficientResources, too_large(context, view, &selected, pods.requests));
+        return (ReasonCode::InsufficientResources, too_large::text(context, view, &selected, pods.requests));
     }
     let headroom = &state.headroom[pool];
     if let Some(reason) = unobtainable(context, view, headroom, &roomy) {
@@ -210,41 +213,6 @@ fn untolerated<'t>(taints: &'t [Taint], shape: &PodShape) -> impl Iterator<Item 
 fn taint_name(taint: &Taint) -> String {
     let value = if taint.value.is_empty() { String::new() } else { format!("={}", taint.value) };
     format!("{}{value}:{}", taint.key, taint.effect.as_str())
-}
-
-fn too_large(context: &SolveContext<'_>, view: &PoolView<'_>, among: &Bits<Offering>, requests: &[i64]) -> String {
-    let beside = if view.daemons.is_empty() { "" } else { " after DaemonSets" };
-    let mut parts = Vec::new();
-    for (resource, need) in requests.iter().enumerate().filter(|(_, need)| **need > 0) {
-        let rooms = among.iter().filter_map(|offering| view.offerings[offering].room.get(resource));
-        let most = rooms.copied().max().unwrap_or(0).max(0);
-        let name = context.table.name(resource);
-        let mut amounts = among.iter().filter_map(|offering| view.capacity(offering).get(resource));
-        if most <= 0 && amounts.all(|amount| *amount <= 0) {
-            parts.push(format!(
-                "no instance type of the NodePool has {name}; {} {name} requested",
-                at_least(name, *need)
-            ));
-        } else if most < *need {
-            let (need, most) = (at_least(name, *need), at_most(name, most));
-            parts.push(format!(
-                "insufficient {name}: {need} requested, the largest instance type of the NodePool has {most}{beside}"
-            ));
-        }
-    }
-    if parts.is_empty() {
-        let asked = requests
-            .iter()
-            .enumerate()
-            .filter(|(resource, need)| **need > 0 && context.table.name(*resource) != "pods");
-        let asked: Vec<String> = asked
-            .map(|(resource, need)| {
-                format!("{} {}", at_least(context.table.name(resource), *need), context.table.name(resource))
-            })
-            .collect();
-        parts.push(format!("no instance type of the NodePool has {} together{beside}", asked.join(", ")));
-    }
-    parts.join("; ")
 }
 
 /// Describes the limits that each exclude all of `usable`, with the value that would permit the smallest type. If no

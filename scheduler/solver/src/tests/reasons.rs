@@ -136,6 +136,14 @@ fn pools_that_can_launch_nothing_are_reported_without_any_pod() {
     let plan = Cluster::with([nowhere, few]).plan();
     let codes: Vec<ReasonCode> = plan.pool_problems.iter().map(|one| one.code).collect();
     assert_eq!(codes, [ReasonCode::MinValuesNotMet, ReasonCode::RequirementsIncompatible]);
+    let mut cluster = Cluster::new();
+    cluster.daemon_set("big", &shape(100, 100));
+    let plan = plan_of(&mut cluster, &shape(1000, 0));
+    let text = "DaemonSets request 100Gi memory, the largest instance type of the NodePool has 64Gi";
+    assert_eq!(message_of(&plan, ReasonCode::InsufficientResources), text);
+    let problems: Vec<(ReasonCode, &str)> =
+        plan.pool_problems.iter().map(|one| (one.code, one.message.as_str())).collect();
+    assert_eq!(problems, [(ReasonCode::InsufficientResources, text)]);
 }
 
 #[test]
