@@ -10,7 +10,7 @@ mod unmet;
 
 use crate::input::capacity_quotas::counted_resource;
 use crate::input::context::{SolveContext, tolerated};
-use crate::input::intern::Bits;
+use crate::input::intern::{Amounts, Bits};
 use crate::input::offerings::PoolView;
 use crate::place::State;
 use crate::place::launch;
@@ -19,7 +19,7 @@ use crate::place::topology;
 use amounts::{at_least, at_most};
 use plimsoll_model::catalog::{Offering, reservation_of_resource};
 use plimsoll_model::index::Id;
-use plimsoll_model::names::{NODES_RESOURCE, USD_PER_HOUR_RESOURCE};
+use plimsoll_model::names::{NODES_RESOURCE, USD_PER_HOUR_RESOURCE, label};
 use plimsoll_model::plan::{Reason, ReasonCode};
 use plimsoll_model::snapshot::{NodePool, PodShape, quota_of_resource};
 use plimsoll_model::taints::Taint;
@@ -136,7 +136,7 @@ fn of_pool(context: &SolveContext<'_>, state: &State, pool: Id<NodePool>, shape:
         let message = "pods that are placed before it leave no place for it, since their constraints count it";
         return (ReasonCode::TopologyUnsatisfiable, message.to_owned());
     }
-    (ReasonCode::LimitReached, limit_text(context, view, headroom, &roomy.and(&view.usable)))
+    (ReasonCode::LimitReached, limit_text(context, view, headroom, &roomy.and(&view.usable), None))
 }
 
 /// The first check of availability, capacity, limits and `minValues` that `fitting` offerings do not pass.
@@ -157,13 +157,19 @@ fn unobtainable(
     }
     let mut within = usable.clone();
     within.retain(|offering| limits::allows(headroom, view.capacity(offering)));
-    if within.is_empty() {
-        let reserved = usable.iter().all(|offering| view.is_reserved(offering));
-        let code = if reserved { ReasonCode::OutOfCapacity } else { ReasonCode::LimitReached };
-        return Some((code, limit_text(context, view, headroom, &usable)));
+    let has_values = |some: &Bits<Offering>| !view.strict_min_values || launch::acceptable(view, some).is_some();
+    if !within.is_empty() && has_values(&within) {
+        return None;
     }
-    let too_few_values = view.strict_min_values && launch::acceptable(view, &within).is_none();
-    too_few_values.then(|| (ReasonCode::MinValuesNotMet, unmet::by_min_values(view, &within)))
+    if !has_values(&usable) {
+        return Some((ReasonCode::MinValuesNotMet, unmet::by_min_values(view, &usable)));
+    }
+    // A launch also counts the types that `minValues` needs.
+    let cheapest = within.first().or_else(|| usable.first()).filter(|_| view.strict_min_values);
+    let charge = cheapest.and_then(|cheapest| limits::charge(view, &usable, cheapest, headroom));
+    let reserved = usable.iter().all(|offering| view.is_reserved(offering));
+    let code = if reserved { ReasonCode::OutOfCapacity } else { ReasonCode::LimitReached };
+    Some((code, limit_text(context, view, headroom, &usable, charge.as_ref())))
 }
 
 /// Explains why the topology constraints of the shape leave none of the `fitting` offerings: the domains that they
@@ -176,9 +182,19 @@ fn by_topology(
 ) -> (ReasonCode, String) {
     let view = &context.pools[pool];
     let open = topology::open_offerings(context, state, (view, shape), fitting);
-    let lacking = if open.is_empty() { None } else { unobtainable(context, view, &state.headroom[pool], &open) };
-    match lacking {
-        Some((code, text)) => (code, format!("{}: {text}", topology::left_text(context, (view, shape), &open))),
+    if open.is_empty() {
+        return (ReasonCode::TopologyUnsatisfiable, topology::explain(context, state, shape));
+    }
+    if let Some((code, text)) = unobtainable(context, view, &state.headroom[pool], &open) {
+        return (code, format!("{}: {text}", topology::left_text(context, (view, shape), &open)));
+    }
+    // All offerings of a launch for the pod are in one domain.
+    let has_one_value = |key: &str| topology::assigns(context, shape, label::normalized(key));
+    match unmet::min_values(view).find(|(key, wanted)| *wanted > 1 && has_one_value(key)) {
+        Some((key, wanted)) => {
+            let asked = format!("minValues of the NodePool asks for {wanted} values of {key}");
+            (ReasonCode::MinValuesNotMet, format!("{asked}, but topology constraints permit one for each node"))
+        }
         None => (ReasonCode::TopologyUnsatisfiable, topology::explain(context, state, shape)),
     }
 }
@@ -215,10 +231,19 @@ fn taint_name(taint: &Taint) -> String {
     format!("{}{value}:{}", taint.key, taint.effect.as_str())
 }
 
-/// Describes the limits that each exclude all of `usable`, with the value that would permit the smallest type. If no
-/// single limit does, describes all of them.
-fn limit_text(context: &SolveContext<'_>, view: &PoolView<'_>, headroom: &Headroom, usable: &Bits<Offering>) -> String {
+/// Describes the limits that each exclude all of `usable`, or what a launch counts `with_min_values`, and the value
+/// that would permit the smallest type, or this launch. If no single limit does, describes all of them.
+fn limit_text(
+    context: &SolveContext<'_>,
+    view: &PoolView<'_>,
+    headroom: &Headroom,
+    usable: &Bits<Offering>,
+    with_min_values: Option<&Amounts>,
+) -> String {
     let least = |resource: usize| {
+        if let Some(charge) = with_min_values {
+            return charge.get(resource).copied().unwrap_or(0);
+        }
         let amounts = usable.iter().filter_map(|offering| view.capacity(offering).get(resource));
         amounts.copied().min().unwrap_or(0)
     };
@@ -251,6 +276,7 @@ fn limit_text(context: &SolveContext<'_>, view: &PoolView<'_>, headroom: &Headro
                 return text;
             }
             let smallest = match name {
+                _ if with_min_values.is_some() => format!("with minValues a launch counts {}: ", at_least(name, least)),
                 NODES_RESOURCE => String::new(),
                 USD_PER_HOUR_RESOURCE => format!("the cheapest matching offering costs {}: ", at_least(name, least)),
                 _ => format!("the smallest matching instance type has {}: ", at_least(name, least)),

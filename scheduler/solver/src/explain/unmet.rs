@@ -169,19 +169,21 @@ fn join(values: &BTreeSet<&str>) -> String {
     format!("{}{rest}", listed.join(", "))
 }
 
-/// Describes how many values each `minValues` requires and finds.
+/// The keys for which the pool sets strict `minValues`, with the numbers of values.
+pub(super) fn min_values<'a>(view: &PoolView<'a>) -> impl Iterator<Item = (&'a str, u32)> + use<'a> {
+    let strict = view.strict_min_values;
+    let requirements = view.pool.requirements.iter().filter(move |_| strict);
+    requirements.filter_map(|one| Some((one.key.as_str(), one.min_values?)))
+}
+
+/// Describes how many values each `minValues` requires and finds, except where it finds enough.
 pub(super) fn by_min_values(view: &PoolView<'_>, usable: &Bits<Offering>) -> String {
-    let parts: Vec<String> = view
-        .pool
-        .requirements
-        .iter()
-        .filter_map(|one| {
-            let wanted = one.min_values?;
-            let values = label_values(view, usable, label::normalized(&one.key));
-            Some(format!("{wanted} values of {}, but at most {} are available", one.key, values.len()))
-        })
-        .collect();
-    format!("minValues of the NodePool asks for {}", parts.join(" and for "))
+    let unmet = min_values(view).filter_map(|(key, wanted)| {
+        let count = label_values(view, usable, label::normalized(key)).len();
+        let is_met = u32::try_from(count).is_ok_and(|count| count >= wanted);
+        (!is_met).then(|| format!("{wanted} values of {key}, but at most {count} are available"))
+    });
+    format!("minValues of the NodePool asks for {}", unmet.collect::<Vec<String>>().join(" and for "))
 }
 
 /// The first requirement, or else the first two requirements, that exclude all of `among`; all requirements if there

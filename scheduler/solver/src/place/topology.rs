@@ -15,7 +15,7 @@ mod uneven;
 pub(crate) use assign::assign;
 pub(crate) use counts::{Counts, PodMarks};
 pub(crate) use domain_tuples::{DomainTupleCache, DomainTuples, eligible, restriction};
-pub(crate) use explain::{explain, left_text, open_nodes, open_offerings};
+pub(crate) use explain::{assigns, explain, left_text, open_nodes, open_offerings};
 pub(crate) use groups::{Group, GroupKind, NodeFilter, constraints};
 pub(crate) use place_assigned::place;
 pub(crate) use uneven::{restrict, uneven};

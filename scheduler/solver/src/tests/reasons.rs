@@ -118,6 +118,35 @@ fn what_the_pool_itself_excludes_is_said_of_the_pool() {
     let text =
         "minValues of the NodePool asks for 9 values of karpenter.k8s.aws/instance-family, but at most 3 are available";
     assert_eq!(message_of(&plan, ReasonCode::MinValuesNotMet), text);
+    // One that is met is not named.
+    let mut zones = requirement(label::ZONE, Operator::Exists, &[]);
+    zones.min_values = Some(2);
+    cluster.pool().requirements.push(zones.clone());
+    assert_eq!(message_of(&cluster.plan(), ReasonCode::MinValuesNotMet), text);
+    let mut cluster = Cluster::new();
+    cluster.pool().requirements.push(zones);
+    let mut web = app("web", 100);
+    web.topology_spread = vec![spread(label::ZONE, 1)];
+    let plan = plan_of(&mut cluster, &web);
+    let text = "minValues of the NodePool asks for 2 values of topology.kubernetes.io/zone, but topology constraints permit one for each node";
+    assert_eq!(message_of(&plan, ReasonCode::MinValuesNotMet), text);
+}
+
+#[test]
+fn a_limit_that_excludes_types_for_min_values_is_named() {
+    let mut sizes = requirement("karpenter.k8s.aws/instance-cpu", Operator::Exists, &[]);
+    sizes.min_values = Some(2);
+    let mut cluster = Cluster::new();
+    cluster.pool().requirements.push(sizes);
+    cluster.pool().limits.set("cpu", 3000);
+    let plan = plan_of(&mut cluster, &shape(100, 1));
+    let text = "spec.limits.cpu is 3, 0 in use; with minValues a launch counts 4: raise it to 4 or more";
+    assert_eq!(message_of(&plan, ReasonCode::LimitReached), text);
+    cluster.pool().limits.set("cpu", 4000);
+    assert_eq!(cluster.plan().unschedulable, []);
+    let plan = cluster.pending("q", 1, &shape(2000, 1)).plan();
+    let text = "spec.limits.cpu is 4, 4 in use; with minValues a launch counts 4: raise it to 8 or more";
+    assert_eq!(message_of(&plan, ReasonCode::LimitReached), text);
 }
 
 #[test]

@@ -65,6 +65,11 @@ pub(crate) fn open_offerings(
     open
 }
 
+/// Whether pods of the shape are assigned to domains of this key.
+pub(crate) fn assigns(context: &SolveContext<'_>, shape: Id<PodShape>, key: &str) -> bool {
+    context.topology.relevant(shape).into_iter().any(|group| context.topology.groups[group].key == key)
+}
+
 /// Names the topology constraints of a shape and the domains of `open`, which they leave.
 pub(crate) fn left_text(
     context: &SolveContext<'_>,
