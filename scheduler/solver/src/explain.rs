@@ -19,7 +19,7 @@ use crate::place::topology;
 use amounts::{at_least, at_most};
 use plimsoll_model::catalog::{Offering, reservation_of_resource};
 use plimsoll_model::index::Id;
-use plimsoll_model::names::{NODES_RESOURCE, USD_PER_HOUR_RESOURCE, label};
+use plimsoll_model::names::{NODES_RESOURCE, USD_PER_HOUR_RESOURCE, annotation, label};
 use plimsoll_model::plan::{Reason, ReasonCode};
 use plimsoll_model::snapshot::{NodePool, PodShape, quota_of_resource};
 use plimsoll_model::taints::Taint;
@@ -44,7 +44,7 @@ pub(crate) fn explain(context: &SolveContext<'_>, state: &State, shape: Id<PodSh
     pools.sort_by(|a, b| a.name.cmp(&b.name));
     let of_pool = |pool: &NodePool| {
         let (code, message) = match context.pool_id(&pool.name) {
-            Some(id) => of_pool(context, state, id, shape),
+            Some(id) => noting_ratio(context, (id, shape), of_pool(context, state, id, shape)),
             None => not_ready(pool),
         };
         Reason { node_pool: pool.name.0.clone(), code, message }
@@ -89,6 +89,25 @@ fn not_ready(pool: &NodePool) -> (ReasonCode, String) {
         }
         None => (ReasonCode::NodePoolNotReady, "the catalog of the NodePool is missing".to_owned()),
     }
+}
+
+/// Adds to the reason that an On-Demand ratio requires On-Demand, if only this excludes all usable offerings.
+fn noting_ratio(
+    context: &SolveContext<'_>,
+    (pool, shape): (Id<NodePool>, Id<PodShape>),
+    (code, message): (ReasonCode, String),
+) -> (ReasonCode, String) {
+    let (view, pods) = (&context.pools[pool], &context.shapes[shape]);
+    if code == ReasonCode::TaintNotTolerated || !pods.fits[pool].is_empty() {
+        return (code, message);
+    }
+    let usable =
+        |shape: &PodShape| view.any_of(&view.reachable(shape)).and(&view.usable).meets(&view.roomy(pods.requests));
+    if !context.original(shape).is_some_and(usable) {
+        return (code, message);
+    }
+    let annotations = format!("{} or {}", annotation::ON_DEMAND_BASE, annotation::ON_DEMAND_PERCENTAGE);
+    (code, format!("{message}; {annotations} requires On-Demand for this pod"))
 }
 
 fn of_pool(context: &SolveContext<'_>, state: &State, pool: Id<NodePool>, shape: Id<PodShape>) -> (ReasonCode, String) {

@@ -234,6 +234,7 @@ impl Planner {
         let pools = Pools::new(&solve_index, snapshot, catalogs);
         nodes.follow(&solve_index, snapshot, index, &pools);
         let mut context = SolveContext::new(snapshot, index, catalogs, &solve_index, pools, &nodes, &self.cancel);
+        context.originals = originals;
         let answer = ask(&mut context);
         self.kept = Some((solve_index, nodes));
         answer

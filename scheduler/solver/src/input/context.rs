@@ -6,7 +6,7 @@ use crate::input::intern::{Amounts, ResourceTable};
 use crate::input::nodes::{NodeVerdict, Nodes, Pools};
 use crate::input::offerings::{Alternative, PoolView};
 use crate::input::pool_requirements::lookup;
-use crate::input::solve_index::SolveIndex;
+use crate::input::solve_index::{Originals, SolveIndex};
 use crate::place::hostname_topology::{HostRule, Membership};
 use crate::place::pod_groups::DomainRestriction;
 use crate::place::relaxation::RelaxationLevels;
@@ -120,6 +120,8 @@ pub(crate) struct SolveContext<'a> {
     pub(crate) reservations: Vec<(usize, i64)>,
     /// Limits of CapacityQuotas as resource indices, with what the nodes leave of them.
     pub(crate) quotas: Vec<(usize, i64)>,
+    /// The shapes that On-Demand ratios changed.
+    pub(crate) originals: Option<&'a Originals>,
     cancel: &'a Cancel,
     /// Work of packing so far, in all attempts.
     pub(crate) packing_work: Cell<u64>,
@@ -159,6 +161,7 @@ impl<'a> SolveContext<'a> {
         });
         let (views, node_ids) = crate::input::existing_nodes::views(snapshot, index, nodes);
         let mut context = Self {
+            originals: None,
             cancel,
             packing_work: Cell::new(0),
             snapshot,
@@ -222,6 +225,11 @@ impl<'a> SolveContext<'a> {
         let pod =
             |place: &u32| Some((snapshot.pods.get(*place as usize)?, index.shape_of(*place as usize).map(Id::new)));
         index.pending().iter().filter_map(pod)
+    }
+
+    /// The shape before an On-Demand ratio required On-Demand for its pods; `None` if none does.
+    pub(crate) fn original(&self, shape: Id<PodShape>) -> Option<&'a PodShape> {
+        self.originals?.get(&self.shapes[self.relaxation.base(shape)].shape.id)
     }
 
     pub(crate) fn shape_of(&self, pod: &Pod) -> Option<Id<PodShape>> {

@@ -211,12 +211,33 @@ fn where_nothing_is_sold_on_demand_the_pod_is_told() {
     pool.requirements.push(requirement(label::CAPACITY_TYPE, Operator::In, &["spot"]));
     let plan = Cluster::with([pool]).pending("p", 2, &with_ratio(1, 0)).plan();
     assert_eq!((split(&plan), refused(&plan)), ((0, 1), vec![ReasonCode::RequirementsIncompatible]));
-    let message = &plan.unschedulable[0].reasons[0].message;
-    assert!(message.contains("karpenter.sh/capacity-type In [on-demand, reserved]"), "{message}");
+    let text = "no offering of the NodePool satisfies karpenter.sh/capacity-type In [on-demand, reserved] (there is spot); \
+                plimsoll.dev/on-demand-base or plimsoll.dev/on-demand-percentage requires On-Demand for this pod";
+    assert_eq!(message_of(&plan, ReasonCode::RequirementsIncompatible), text);
     let mut pool = pool_with_ratio(1, 0);
     pool.requirements.push(requirement(label::CAPACITY_TYPE, Operator::In, &["spot"]));
     let plan = Cluster::with([pool]).pending("p", 2, &shape(1000, 2)).plan();
     assert_eq!((split(&plan), plan.unschedulable.len()), ((0, 1), 1));
+    assert_eq!(message_of(&plan, ReasonCode::RequirementsIncompatible), text);
+    let mut cluster = Cluster::with([both()]);
+    for kind in &mut cluster.catalog.instance_types {
+        kind.offerings.iter_mut().for_each(|one| one.available = one.capacity_type == SPOT);
+    }
+    let plan = cluster.pending("p", 2, &with_ratio(1, 0)).plan();
+    assert!(message_of(&plan, ReasonCode::NoOffering).ends_with(
+        "; plimsoll.dev/on-demand-base or plimsoll.dev/on-demand-percentage requires On-Demand for this pod"
+    ));
+    // In one case, the ratio is not the cause. In the other, the pod has none.
+    let mut elsewhere = with_ratio(9, 0);
+    elsewhere.node_selector = [(label::ZONE.to_owned(), "zone-x".to_owned())].into();
+    let mut own = shape(1000, 2);
+    own.node_selector = [(label::CAPACITY_TYPE.to_owned(), "on-demand".to_owned())].into();
+    for pod in [elsewhere, own] {
+        let plan = cluster.clone().pending("q", 1, &pod).plan();
+        let reasons =
+            plan.unschedulable.iter().filter(|one| one.pod.name == "ns/q-0").flat_map(|one| one.reasons.iter());
+        assert!(reasons.clone().count() == 1 && reasons.clone().all(|one| !one.message.contains("on-demand-base")));
+    }
 }
 
 #[test]
