@@ -207,6 +207,24 @@ fn topology_is_told_by_its_counts() {
 }
 
 #[test]
+fn a_limit_that_excludes_the_domains_which_topology_leaves_is_named() {
+    let mut cluster = Cluster::new();
+    cluster.catalog.instance_types.retain(|one| one.name == "c5.large" || one.name == "c5.2xlarge");
+    let small = cluster.catalog.instance_types.iter_mut().filter(|one| one.name == "c5.large");
+    small.for_each(|one| one.offerings.retain(|offering| offering.zone == "zone-a"));
+    cluster.pool().limits.set("cpu", 6000);
+    let mut web = app("web", 1500);
+    web.pod_affinity = vec![affinity(label::ZONE, true, "web")];
+    let plan = cluster.pending("web", 2, &web).plan();
+    assert_eq!(launched(&plan), [("c5.large".to_owned(), 1)]);
+    let text = "podAntiAffinity over topology.kubernetes.io/zone leaves only zone-b, zone-c: spec.limits.cpu is 6, 2 in use; the smallest \
+                matching instance type has 8: raise it to 10 or more";
+    assert_eq!(message_of(&plan, ReasonCode::LimitReached), text);
+    cluster.pool().limits.set("cpu", 10_000);
+    assert_eq!(cluster.plan().unschedulable, []);
+}
+
+#[test]
 fn nodes_that_are_there_are_told_by_cause() {
     let mut cluster = Cluster::with([]);
     cluster.node("n1", "c5.large").cordoned = true;
