@@ -19,17 +19,17 @@ pub(super) fn by_itself(view: &PoolView<'_>) -> String {
     if view.custom.impossible {
         return "requirements of the NodePool contradict each other".to_owned();
     }
-    let own: Vec<NodeSelectorRequirement> = view
-        .pool
-        .requirements
-        .iter()
-        .cloned()
-        .chain(view.pool.labels.iter().map(|(key, value)| equals(key, value)))
-        .filter(|one| !view.custom.has(&one.key))
-        .collect();
+    let own = of_offerings(view);
     let all = Bits::all(view.offerings.len());
     let few = fewest(view, &all, &own);
     format!("no offering of the node class satisfies the NodePool's own {}", describe(view, &all, &few))
+}
+
+/// The requirements and labels of the pool that offerings satisfy or not.
+fn of_offerings(view: &PoolView<'_>) -> Vec<NodeSelectorRequirement> {
+    let labels = view.pool.labels.iter().map(|(key, value)| equals(key, value));
+    let all = view.pool.requirements.iter().cloned().chain(labels);
+    all.filter(|one| !view.custom.has(&one.key)).collect()
 }
 
 /// Describes that none of the offerings in `matching` is available. Catalogs do not say why. But if every offering of
@@ -152,8 +152,17 @@ pub(super) fn by_volumes(view: &PoolView<'_>, shape: &PodShape) -> String {
     if wanted.is_empty() || wanted.iter().any(|zone| zones.contains(zone)) {
         return format!("its volumes can be attached only where {places}");
     }
+    let mut sold = Bits::all(view.offerings.len());
+    let others = of_offerings(view).into_iter().filter(|one| label::normalized(&one.key) != label::ZONE);
+    others.for_each(|one| sold.keep(&view.satisfying(&one)));
+    let sold = label_values(view, &sold, label::ZONE);
+    let missing: BTreeSet<&str> = wanted.intersection(&sold).copied().collect();
     let (wanted, zones) = (join(&wanted), join(&zones));
-    format!("its volumes are in {wanted}; the NodePool allows only {zones}: add {wanted} to its zones")
+    if missing.is_empty() {
+        return format!("its volumes are in {wanted}, where no offering that the NodePool allows is sold");
+    }
+    let missing = join(&missing);
+    format!("its volumes are in {wanted}; the NodePool allows only {zones}: add {missing} to its zones")
 }
 
 /// Whether values of the label are places. Their names differ by single letters, so a similar name is not likely to be

@@ -293,10 +293,21 @@ fn a_volume_elsewhere_says_where_and_what_keeps_the_pod_away() {
     let mut cluster = Cluster::new();
     cluster.node("n1", "c5.large");
     let plan = plan_of(&mut cluster, &pod);
-    let text = "its volumes are in zone-x; the NodePool allows only zone-a, zone-b, zone-c: add zone-x to its zones";
-    assert_eq!(message_of(&plan, ReasonCode::VolumeProblem), text);
+    let nowhere = "its volumes are in zone-x, where no offering that the NodePool allows is sold";
+    assert_eq!(message_of(&plan, ReasonCode::VolumeProblem), nowhere);
     assert_eq!(message_of(&plan, ReasonCode::NoExistingNode), "0 of 1 node fits: its volumes cannot be attached there");
+    // The zones of the NodePool are what must change, but only if its offerings are sold there.
+    let mut cluster = Cluster::new();
+    cluster.pool().requirements.push(requirement(label::ZONE, Operator::In, &["zone-b"]));
+    assert_eq!(message_of(&plan_of(&mut cluster.clone(), &pod), ReasonCode::VolumeProblem), nowhere);
     pod.volumes = vec![volume("zone-a")];
+    let text = "its volumes are in zone-a; the NodePool allows only zone-b: add zone-a to its zones";
+    assert_eq!(message_of(&plan_of(&mut cluster.clone(), &pod), ReasonCode::VolumeProblem), text);
+    for kind in cluster.catalog.instance_types.iter_mut().filter(|one| one.architecture == "amd64") {
+        kind.offerings.retain(|one| one.zone == "zone-b");
+    }
+    let text = "its volumes are in zone-a, where no offering that the NodePool allows is sold";
+    assert_eq!(message_of(&plan_of(&mut cluster, &pod), ReasonCode::VolumeProblem), text);
     pod.node_selector = [(label::ZONE.to_owned(), "zone-b".to_owned())].into();
     let plan = plan_of(&mut Cluster::new(), &pod);
     let text = "its volumes are in topology.kubernetes.io/zone In [zone-a], which its own node selector or node affinity excludes";
