@@ -11,7 +11,7 @@ mod unmet;
 use crate::input::capacity_quotas::counted_resource;
 use crate::input::context::{SolveContext, tolerated};
 use crate::input::intern::{Amounts, Bits};
-use crate::input::offerings::PoolView;
+use crate::input::offerings::{Alternative, PoolView};
 use crate::place::State;
 use crate::place::launch;
 use crate::place::limits::{self, Headroom};
@@ -23,6 +23,7 @@ use plimsoll_model::names::{NODES_RESOURCE, USD_PER_HOUR_RESOURCE, annotation, l
 use plimsoll_model::plan::{Reason, ReasonCode};
 use plimsoll_model::snapshot::{NodePool, PodShape, quota_of_resource};
 use plimsoll_model::taints::Taint;
+use std::collections::BTreeSet;
 
 /// A feature of the shape that is not supported, or a problem of its volumes.
 pub(crate) fn unsupported(shape: &PodShape) -> Option<Reason> {
@@ -128,8 +129,8 @@ fn of_pool(context: &SolveContext<'_>, state: &State, pool: Id<NodePool>, shape:
     }
     let selected = view.any_of(&view.reachable(pods.shape)).and(&view.allowed);
     if selected.is_empty() {
-        if view.daemons.iter().any(|daemon| daemon.takes_port(pods.shape, &near)) {
-            return taken_ports(pods.shape);
+        if let Some(reason) = taken_ports(view, pods.shape, &near) {
+            return reason;
         }
         let text = "podAntiAffinity excludes pods of a DaemonSet that runs on every matching node";
         return (ReasonCode::TopologyUnsatisfiable, text.to_owned());
@@ -148,8 +149,8 @@ fn of_pool(context: &SolveContext<'_>, state: &State, pool: Id<NodePool>, shape:
     if context.topology.concerns(shape) || !pods.hosts.is_free() {
         return by_topology(context, state, (pool, shape), &roomy);
     }
-    if !pods.shape.host_ports.is_empty() {
-        return taken_ports(pods.shape);
+    if let Some(reason) = taken_ports(view, pods.shape, &near) {
+        return reason;
     }
     if !headroom.iter().any(Option::is_some) {
         let message = "pods that are placed before it leave no place for it, since their constraints count it";
@@ -218,9 +219,12 @@ fn by_topology(
     }
 }
 
-fn taken_ports(shape: &PodShape) -> (ReasonCode, String) {
-    let ports: Vec<String> = shape.host_ports.iter().map(|port| port.port.to_string()).collect();
-    (ReasonCode::HostPortConflict, format!("a DaemonSet takes host port {}", ports.join(", ")))
+/// Names the host ports of the shape that DaemonSets take on nodes of `near`.
+fn taken_ports(view: &PoolView<'_>, shape: &PodShape, near: &[Alternative]) -> Option<(ReasonCode, String)> {
+    let ports: BTreeSet<u16> = view.daemons.iter().flat_map(|daemon| daemon.taken_ports(shape, near)).collect();
+    let ports: Vec<String> = ports.iter().map(ToString::to_string).collect();
+    let text = format!("a DaemonSet takes host port {}", ports.join(", "));
+    (!ports.is_empty()).then_some((ReasonCode::HostPortConflict, text))
 }
 
 fn taint_text(taints: &[Taint], shape: &PodShape) -> String {

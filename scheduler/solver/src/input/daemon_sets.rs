@@ -9,7 +9,7 @@ use plimsoll_model::catalog::{Catalog, Offering};
 use plimsoll_model::index::Id;
 use plimsoll_model::names::label;
 use plimsoll_model::requirements::Operator;
-use plimsoll_model::snapshot::{NodePool, PodShape};
+use plimsoll_model::snapshot::{HostPort, NodePool, PodShape};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A DaemonSet that tolerates the taints of a pool.
@@ -39,13 +39,16 @@ impl Daemon {
         })
     }
 
-    /// Whether its pods take a host port of `shape` on a node of `alternatives`.
-    pub(crate) fn takes_port(&self, shape: &PodShape, alternatives: &[Alternative]) -> bool {
+    /// The host ports of `shape` that its pods take on a node of `alternatives`.
+    pub(crate) fn taken_ports(&self, shape: &PodShape, alternatives: &[Alternative]) -> Vec<u16> {
         let meet = |one: &Alternative, place: &Alternative| {
             one.offerings.meets(&place.offerings) && combine(&one.custom, &place.custom).is_some()
         };
-        ports_conflict(&shape.host_ports, &self.shape.host_ports)
-            && alternatives.iter().any(|one| self.places.iter().any(|place| meet(one, place)))
+        if !alternatives.iter().any(|one| self.places.iter().any(|place| meet(one, place))) {
+            return Vec::new();
+        }
+        let taken = |port: &&HostPort| self.shape.host_ports.iter().any(|other| other.conflicts(port));
+        shape.host_ports.iter().filter(taken).map(|port| port.port).collect()
     }
 
     /// Removes offerings on which its pods and those of `shape` exclude each other. Host ports that its pods take on

@@ -4,7 +4,7 @@ use super::builder::*;
 use plimsoll_model::names::label;
 use plimsoll_model::plan::ReasonCode;
 use plimsoll_model::requirements::Operator;
-use plimsoll_model::snapshot::PodShape;
+use plimsoll_model::snapshot::{HostPort, PodShape};
 use plimsoll_model::taints::TaintEffect;
 use std::sync::Arc;
 
@@ -269,6 +269,19 @@ fn a_resource_that_no_type_has_is_said_to_be_missing() {
     let plan = plan_of(&mut Cluster::new(), &gpu);
     let text = "no instance type of the NodePool has nvidia.com/gpu; 1 nvidia.com/gpu requested";
     assert_eq!(message_of(&plan, ReasonCode::InsufficientResources), text);
+}
+
+#[test]
+fn of_host_ports_only_those_are_named_that_a_daemon_set_takes() {
+    let with_ports = |mut pod: PodShape, ports: &[u16]| {
+        let port = |port: &u16| HostPort { ip: "0.0.0.0".into(), port: *port, protocol: "TCP".into() };
+        pod.host_ports = ports.iter().map(port).collect();
+        pod
+    };
+    let mut cluster = Cluster::new();
+    cluster.daemon_set("agent", &with_ports(shape(100, 0), &[80, 9100]));
+    let plan = plan_of(&mut cluster, &with_ports(shape(500, 1), &[443, 80]));
+    assert_eq!(message_of(&plan, ReasonCode::HostPortConflict), "a DaemonSet takes host port 80");
 }
 
 #[test]
