@@ -41,7 +41,7 @@ pub use kube_time::{created, timestamp};
 pub use nodes::{is_ready, is_undeclared, protecting_annotation};
 pub use pdbs::evictions;
 pub use pods::{ignored_on_demand_ratio, ignored_protection, is_decided};
-pub use pools::{allowed_disruptions, invalid_annotations, limits};
+pub use pools::{BudgetNodes, allowed_disruptions, budget_nodes, invalid_annotations, limits};
 pub use problems::{Problem, full_name};
 pub use replicas::Replicas;
 pub use requests::effective_requests;

@@ -29,7 +29,7 @@ const REASONS: [(BudgetReason, DisruptionReason); 3] = [
 
 pub(crate) fn build(objects: &Objects, extra: &Extra, nodes: &[Node], problems: &mut Vec<Problem>) -> Vec<NodePool> {
     let overlays = overlays::build(objects, problems);
-    let nodes = &PoolNodes::new(objects, nodes);
+    let nodes = &budget_nodes(objects, nodes);
     let rollouts = &Rollouts::new(objects);
     let mut pools = Vec::new();
     // Pools of other providers are left to these.
@@ -49,7 +49,7 @@ fn read(
     pool: &ApiPool,
     objects: &Objects,
     extra: &Extra,
-    nodes: &PoolNodes<'_>,
+    nodes: &BTreeMap<&str, BudgetNodes<'_>>,
     rollouts: &Rollouts<'_>,
 ) -> Result<NodePool, Fault> {
     let name = pool.metadata.name.clone().unwrap_or_default();
@@ -157,10 +157,10 @@ fn disruption(
     pool: &ApiPool,
     name: &str,
     now: Timestamp,
-    nodes: &PoolNodes<'_>,
+    nodes: &BTreeMap<&str, BudgetNodes<'_>>,
     rollout: Option<Rollout>,
 ) -> Disruption {
-    let (total, disrupted) = nodes.0.get(name).copied().unwrap_or_default();
+    let counts = nodes.get(name).map(BudgetNodes::counts).unwrap_or_default();
     let time = jiff::Timestamp::from_millisecond(now.0).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
     let next_budget_change = pool.spec.next_budget_change(time).map(|time| Timestamp(time.as_millisecond()));
     // Other disruptions of the pool do not hold a canary back, only the budgets count them.
@@ -172,7 +172,7 @@ fn disruption(
             ApiPolicy::Balanced => ConsolidationPolicy::Balanced,
         },
         consolidate_after: pool.spec.consolidate_after().value().map(kube_time::millis),
-        allowed: allowed_disruptions(pool, now, (total, disrupted)),
+        allowed: allowed_disruptions(pool, now, counts),
         rollout_limit,
         next_budget_change: next_budget_change.into_iter().chain(rollout.and_then(|rollout| rollout.next_change)).min(),
     }
@@ -230,34 +230,47 @@ impl<'a> Rollouts<'a> {
     }
 }
 
-/// By pool: the number of nodes that a budget's percentage refers to, and how many of them are already disrupted: not
-/// ready, deleting or selected for removal. A node whose instance is being terminated has no pods any more and is
-/// neither, as in Karpenter.
-struct PoolNodes<'a>(BTreeMap<&'a str, (u32, u32)>);
+/// The nodes of a NodePool to which its budgets refer. A node whose instance is being terminated has no pods any more
+/// and is not one of them, as in Karpenter.
+#[derive(Debug, Default)]
+pub struct BudgetNodes<'a> {
+    /// Number of nodes, to which percentages refer.
+    pub total: u32,
+    /// Nodes that are disrupted already: not ready, deleting or selected for removal.
+    pub disrupted: Vec<&'a Node>,
+}
 
-impl<'a> PoolNodes<'a> {
-    fn new(objects: &Objects, nodes: &'a [Node]) -> Self {
-        let is_removing = |claim: &&NodeClaim| {
-            let annotations = claim.metadata.annotations.as_ref();
-            is_deleting(claim) || annotations.is_some_and(|annotations| annotations.contains_key(annotation::REMOVAL))
-        };
-        let removing: BTreeSet<&str> =
-            objects.node_claims.iter().filter(is_removing).filter_map(|claim| claim.metadata.name.as_deref()).collect();
-        let claims = objects.node_claims.iter().filter(|claim| claim.is_instance_terminating());
-        let terminating: BTreeSet<&str> = claims.filter_map(|claim| claim.metadata.name.as_deref()).collect();
-        let mut pools: BTreeMap<&str, (u32, u32)> = BTreeMap::new();
-        for node in nodes.iter().filter(|node| node.state == NodeState::Initialized) {
-            let Some(pool) = &node.node_pool else { continue };
-            if node.node_claim.as_deref().is_some_and(|claim| terminating.contains(claim)) {
-                continue;
-            }
-            let is_removing = node.node_claim.as_deref().is_some_and(|claim| removing.contains(claim));
-            let (total, disrupted) = pools.entry(pool.as_str()).or_default();
-            *total += 1;
-            *disrupted += u32::from(!node.ready || node.deleting || is_removing);
-        }
-        Self(pools)
+impl BudgetNodes<'_> {
+    /// Number of all nodes, and of those that are disrupted already.
+    #[must_use]
+    pub fn counts(&self) -> (u32, u32) {
+        (self.total, u32::try_from(self.disrupted.len()).unwrap_or(u32::MAX))
     }
+}
+
+/// The nodes to which budgets refer, by NodePool.
+#[must_use]
+pub fn budget_nodes<'a>(objects: &Objects, nodes: &'a [Node]) -> BTreeMap<&'a str, BudgetNodes<'a>> {
+    let is_removing = |claim: &&NodeClaim| {
+        let annotations = claim.metadata.annotations.as_ref();
+        is_deleting(claim) || annotations.is_some_and(|annotations| annotations.contains_key(annotation::REMOVAL))
+    };
+    let removing: BTreeSet<&str> =
+        objects.node_claims.iter().filter(is_removing).filter_map(|claim| claim.metadata.name.as_deref()).collect();
+    let claims = objects.node_claims.iter().filter(|claim| claim.is_instance_terminating());
+    let terminating: BTreeSet<&str> = claims.filter_map(|claim| claim.metadata.name.as_deref()).collect();
+    let mut pools: BTreeMap<&str, BudgetNodes<'_>> = BTreeMap::new();
+    for node in nodes.iter().filter(|node| node.state == NodeState::Initialized) {
+        let Some(pool) = &node.node_pool else { continue };
+        if node.node_claim.as_deref().is_some_and(|claim| terminating.contains(claim)) {
+            continue;
+        }
+        let is_removing = node.node_claim.as_deref().is_some_and(|claim| removing.contains(claim));
+        let of_pool = pools.entry(pool.as_str()).or_default();
+        of_pool.total += 1;
+        of_pool.disrupted.extend((!node.ready || node.deleting || is_removing).then_some(node));
+    }
+    pools
 }
 
 #[cfg(test)]

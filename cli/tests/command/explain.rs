@@ -85,6 +85,17 @@ fn a_node_is_told_by_its_name_or_its_claims() {
 }
 
 #[test]
+fn a_budget_names_the_nodes_that_use_it() {
+    let broken = "apiVersion: v1\nkind: Node\nmetadata:\n  name: broken\n  creationTimestamp: \"2026-01-01T00:00:20Z\"\n  \
+        labels: {karpenter.sh/nodepool: default, karpenter.sh/initialized: \"true\", karpenter.sh/registered: \"true\"}\n\
+        spec: {providerID: \"aws:///test-1a/i-3\"}\nstatus:\n  allocatable: {cpu: \"2\", memory: 4Gi, pods: \"10\"}\n  \
+        conditions: [{type: Ready, status: \"False\"}]\n";
+    let run = explain("node", "idle", broken);
+    says(&run, "  stays         the budgets of NodePool default allow no removal for Empty now");
+    says(&run, "  budget        10% of 3 nodes = 1; 1 used by broken (not Ready)");
+}
+
+#[test]
 fn a_node_that_is_to_go_says_why() {
     says(&explain("node", "idle", ""), "  goes          Empty, saves 0.1 USD per hour");
 }
