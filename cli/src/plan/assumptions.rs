@@ -7,6 +7,7 @@ use crate::input::Question;
 use clap::Args;
 use plimsoll_model::snapshot::Pod;
 use plimsoll_scheduler::answer::{MAX_ADDED_PODS, add_pods, without_node};
+use plimsoll_snapshot::{BudgetNodes, allowed_disruptions, budget_nodes};
 
 /// Kinds of workloads, with their names in arguments.
 const KINDS: [(&str, &[&str]); 4] = [
@@ -55,6 +56,9 @@ impl AssumptionArguments {
             without_node(&mut question.snapshot, &node);
             stated.push(format!("node {node} is gone"));
         }
+        if !self.without_node.is_empty() {
+            update_budgets(question);
+        }
         let mut added = 0_u32;
         for MorePods { kind, name, count } in &self.more {
             let first = added;
@@ -74,6 +78,18 @@ impl AssumptionArguments {
         }
         question.snapshot.sort();
         Ok(format!("Assumed: {}.\n", stated.join(", ")))
+    }
+}
+
+/// Recomputes what the budgets of NodePools allow. Percentages refer to the nodes that are left.
+fn update_budgets(question: &mut Question) {
+    let Question { objects, snapshot, .. } = question;
+    let nodes = budget_nodes(objects, &snapshot.nodes);
+    for pool in &mut snapshot.node_pools {
+        let named = |one: &&plimsoll_api::NodePool| one.metadata.name.as_deref() == Some(pool.name.as_str());
+        let Some(object) = objects.node_pools.iter().find(named) else { continue };
+        let counts = nodes.get(pool.name.as_str()).map(BudgetNodes::counts).unwrap_or_default();
+        pool.disruption.allowed = allowed_disruptions(object, snapshot.now, counts);
     }
 }
 

@@ -1,7 +1,7 @@
 //! `plimsoll plan --without-node` and `--more`.
 
-use crate::plan::{cluster, table};
-use crate::{Run, deployment, texts};
+use crate::plan::{NOW, cluster, table};
+use crate::{Run, deployment, fixture, plimsoll_with, texts};
 
 /// Plans the cluster with further objects.
 fn plan(objects: &str, options: &[&str]) -> Run {
@@ -22,6 +22,30 @@ fn pods_of_a_node_that_is_assumed_gone_are_pending() {
     let without_any = of(&["busy", "idle"]);
     assert_eq!(texts(&without_any["launches"][0]["pods"], ""), ["default/keeper"]);
     plan("", &["--without-node", "bussy"]).refused(&["there is no node bussy; nearest: busy"]);
+}
+
+#[test]
+fn percentages_of_budgets_refer_to_the_nodes_that_are_left() {
+    let pool = std::fs::read_to_string(fixture("pool.yaml")).unwrap();
+    let pool = pool.replace("consolidateAfter: 1m", "consolidateAfter: 1m, budgets: [{nodes: 50%}]");
+    let node = |name: &str| {
+        format!(
+            "---\napiVersion: v1\nkind: Node\nmetadata:\n  name: {name}\n  creationTimestamp: \"2026-01-01T00:00:20Z\"\n  \
+             labels: {{karpenter.sh/nodepool: default, karpenter.sh/capacity-type: on-demand, karpenter.sh/registered: \
+             \"true\", karpenter.sh/initialized: \"true\", node.kubernetes.io/instance-type: small, \
+             topology.kubernetes.io/zone: test-1a, kubernetes.io/arch: amd64, kubernetes.io/os: linux}}\n\
+             spec: {{providerID: \"aws:///test-1a/i-{name}\"}}\nstatus:\n  allocatable: {{cpu: 1900m, memory: 3584Mi, \
+             pods: \"10\"}}\n  conditions: [{{type: Ready, status: \"True\"}}]\n"
+        )
+    };
+    let input = pool + &["n1", "n2", "n3"].map(node).concat();
+    let removed = |options: &[&str]| {
+        let catalog = fixture("catalog.json");
+        let arguments = ["plan", "-f", "-", "--catalog", &catalog, "--now", NOW, "-o", "json"];
+        let plan = plimsoll_with(&[&arguments[..], options].concat(), &input).json();
+        plan["terminations"].as_array().unwrap().len()
+    };
+    assert_eq!((removed(&[]), removed(&["--without-node", "n3"])), (2, 1), "half of three and of two nodes");
 }
 
 #[test]
