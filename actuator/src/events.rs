@@ -250,9 +250,12 @@ fn unschedulable_text(reasons: &[Reason]) -> String {
         length += part.len() + "; ".len();
         length <= MAX_MESSAGE
     };
-    // The first reason is shown even if it is cut.
     let shown = parts.iter().take_while(fits).count().max(1);
     parts.truncate(shown);
+    // The first reason is shown even if it has to be cut.
+    if let [only] = &mut *parts {
+        only.truncate(only.floor_char_boundary(MAX_MESSAGE - text(&[]).len() - COUNTS));
+    }
     let mut counts: BTreeMap<(u8, ReasonCode), usize> = BTreeMap::new();
     for reason in ranked.iter().skip(shown).filter(|reason| !reason.node_pool.is_empty()) {
         *counts.entry((rank(reason.code), reason.code)).or_default() += 1;

@@ -321,7 +321,8 @@ where
                 tracing::warn!(?kind, %error, "watch failed, restarting");
                 // kube-runtime would only start the same watch again. A list tells whether the kind is gone. It costs
                 // more than a watch, so the pause is the longest.
-                if matches!(&error, watcher::Error::WatchStartFailed(cause) if is_unknown_kind(cause)) {
+                if matches!(&error, watcher::Error::WatchStartFailed(cause) if kind.is_optional() && is_unknown_kind(cause))
+                {
                     tokio::time::sleep(LAST_PAUSE).await;
                     events = list_and_watch();
                 }

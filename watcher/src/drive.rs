@@ -43,8 +43,7 @@ const PART_CAPACITY: usize = 8;
 /// schedulers may spend a minute on such a plan.
 const REMOVALS_AFTER: Millis = Millis::from_seconds(60);
 
-/// A request for a plan that fails after this time has timed out here or in a scheduler, which gives its first attempt
-/// 20 s.
+/// A request that fails after this time counts as timed out. A scheduler's first attempt may take as long.
 const TIMED_OUT: Duration = Duration::from_secs(20);
 
 /// Result of a request for a plan.

@@ -136,7 +136,8 @@ impl Feed {
                 }
                 Err(error) => {
                     // The watcher would only start the same watch again. A list tells whether the kind is gone.
-                    if matches!(&error, WatchError::WatchStartFailed(cause) if is_not_found(cause)) {
+                    let is_gone = |cause| OPTIONAL.contains(&K::KIND) && is_not_found(cause);
+                    if matches!(&error, WatchError::WatchStartFailed(cause) if is_gone(cause)) {
                         (events, pause) = (list_and_watch(), LONGEST_PAUSE);
                     }
                     self.metrics.watch_errors.with_label_values(&[kind]).inc();

@@ -196,7 +196,7 @@ impl Scheduler {
                 result => Ok((stalled, result)),
             },
             result = &mut second => match result? {
-                Some((replica, Err(_))) => {
+                Some((replica, Err(status))) if !is_withheld(&status) => {
                     pool.failed(&replica);
                     Ok((stalled, attempt.await))
                 }

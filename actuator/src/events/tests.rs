@@ -85,7 +85,7 @@ fn reasons_that_matter_come_first_and_pools_that_do_not_fit_are_counted() {
     let few = unschedulable_text(&reasons[6..]);
     assert!(few.starts_with(head) && few.contains("\"team-7\"") && !few.contains("more"), "{few}");
     let limits: Vec<Reason> =
-        (0..60).map(|pool| reason(&format!("pool-{pool:02}"), ReasonCode::LimitReached, &"x".repeat(700))).collect();
+        (0..60).map(|pool| reason(&format!("pool-{pool:02}"), ReasonCode::LimitReached, &"x".repeat(900))).collect();
     let text = unschedulable_text(&limits);
     assert!(text.contains("\"pool-00\"") && text.ends_with("; 59 more NodePools: LimitReached"), "{text}");
 }

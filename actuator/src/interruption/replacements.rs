@@ -63,8 +63,8 @@ impl PendingReplacements {
 
     /// Whether pods that no plan names fit on existing nodes, beside the pods that other claims were promised room for.
     /// If they do not, a replacement is requested, unless a plan names other pods of the claim (`is_planned`): then its
-    /// planner knows of the interruption. While another claim is checked, the answer is no, so that the pods stay: they
-    /// are looked at again within a second.
+    /// planner knows of the interruption. While another claim is checked, returns false. The pods then stay, and are
+    /// checked again within a second.
     pub(super) fn needs_none(
         &self,
         deps: &DrainDelay,

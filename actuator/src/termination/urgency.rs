@@ -48,11 +48,16 @@ impl TerminationFlow<'_> {
         if !ends_soon && !has_to_delete_soon(pods, deadline, now) {
             return Err(error);
         }
-        let node_claim = self.subject.claim.name_any();
-        tracing::warn!(node_claim, %error, "write failed, evicting pods without it: little time is left");
         let mut plan = self.next_step(pods, deadline, now);
         if !ends_soon {
             plan.evict.clear();
+            // Without the taint, successors may come to the node. They would be deleted again and again.
+            let deleted = self.subject.claim.metadata.deletion_timestamp.as_ref();
+            plan.force.retain(|(pod, _)| pod.metadata.creation_timestamp.as_ref() <= deleted);
+        }
+        if !plan.evict.is_empty() || !plan.force.is_empty() {
+            let node_claim = self.subject.claim.name_any();
+            tracing::warn!(node_claim, %error, "write failed, going on without it: little time is left");
         }
         let next = self.carry_out(&self.registered(), &plan, now).await?;
         Ok(Stage::Wait(next.unwrap_or(POLL_INTERVAL)))

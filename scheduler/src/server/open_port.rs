@@ -129,8 +129,11 @@ mod tests {
         drop(call);
         assert!(held.upgrade().is_some(), "the job runs");
         drop(hold);
-        while held.upgrade().is_some() {
-            tokio::task::yield_now().await;
-        }
+        let given_back = async {
+            while held.upgrade().is_some() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), given_back).await.unwrap();
     }
 }
