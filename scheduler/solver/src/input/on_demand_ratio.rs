@@ -72,11 +72,18 @@ pub(crate) fn applied(
     let mut originals = Originals::new();
     for (group, (mix, mut pods)) in groups(snapshot, &pools, &shapes, &nodes) {
         let least = mix.least(pods.len());
-        for pod in &pods {
-            choices.entry(&pod.shape).or_insert_with(|| pools.choice(&pod.shape));
+        if least == 0 {
+            continue;
+        }
+        let may_leave_out = pools.may_leave_out(&group);
+        // If all pods must run On-Demand, their order does not matter.
+        if may_leave_out || least < pods.len() {
+            for pod in &pods {
+                choices.entry(&pod.shape).or_insert_with(|| pools.choice(&pod.shape));
+            }
         }
         let choice = |pod: &&Pod| choices.get(&pod.shape).copied().unwrap_or(Choice::Any);
-        if pools.may_leave_out(&group) {
+        if may_leave_out {
             pods.retain(|pod| choice(pod) != Choice::SpotOnly || rank(pod, &nodes) == 0);
         }
         pods.sort_by_key(|pod| (rank(pod, &nodes), choice(pod), &pod.namespace, &pod.name, &pod.uid));
@@ -117,7 +124,10 @@ fn groups<'a>(
     // Virtual pods do not count for a ratio.
     let counts = |pod: &&Pod| !pod.stays_with_node && !pod.terminating && !pod.is_virtual();
     let mut pending: BTreeMap<&ShapeId, usize> = BTreeMap::new();
-    for pod in snapshot.pods.iter().filter(counts).filter(|pod| node_of(pod, nodes).is_none()) {
+    // Only pods without a ratio of their own need a first choice, and only if pools have ratios.
+    let has_own = |pod: &&Pod| shapes.get(&pod.shape).is_none_or(|shape| shape.on_demand.is_some());
+    let by_pool = |pod: &&Pod| !mixes.is_empty() && node_of(pod, nodes).is_none() && !has_own(pod);
+    for pod in snapshot.pods.iter().filter(counts).filter(by_pool) {
         *pending.entry(&pod.shape).or_default() += 1;
     }
     let first = |(shape, count): (&&'a ShapeId, &usize)| Some((*shape, pools.first_choice(shape, *count)?));
