@@ -78,7 +78,7 @@ impl<'a> Consolidation<'_, 'a> {
     }
 
     /// Removes the most profitable set of nodes, without the parts that do not pay on their own. Nodes that budgets do
-    /// not allow to remove yet take no pods, and are postponed if the budgets allowed their removal at the start.
+    /// not allow to remove yet take no pods. They are postponed if only this removal uses these budgets up.
     fn repack(&mut self, state: &mut State, order: &[&Candidate<'a>]) {
         let context = self.single.context;
         let open = order.iter().copied().filter(|one| self.removal.is_open(one)).collect();
@@ -94,13 +94,13 @@ impl<'a> Consolidation<'_, 'a> {
                 later.push(candidate);
             }
         }
-        let before = &self.removal.allowance;
-        let postponed = later.iter().filter(|one| before.permits(context, one, reason));
-        self.removal.postponed.extend(postponed.map(|one| one.node));
-        let Some((nodes, placed)) = self.replaced(state, &repack, nodes, later) else { return };
+        let Some((nodes, placed)) = self.replaced(state, &repack, nodes, &later) else { return };
+        later.retain(|one| self.removal.allowance.permits(context, one, reason));
         for candidate in nodes {
             self.removal.note(context, candidate, reason);
         }
+        later.retain(|one| !self.removal.allowance.permits(context, one, reason));
+        self.removal.postponed.extend(later.iter().map(|one| one.node));
         self.removal.commit(context, placed);
     }
 
@@ -111,8 +111,9 @@ impl<'a> Consolidation<'_, 'a> {
         state: &mut State,
         repack: &Repack<'s, 'a>,
         mut nodes: Vec<&'s Candidate<'a>>,
-        mut later: Vec<&'s Candidate<'a>>,
+        later: &[&'s Candidate<'a>],
     ) -> Option<(Vec<&'s Candidate<'a>>, Placed<'a>)> {
+        let mut closed = later.to_vec();
         // Each attempt drops all parts that do not pay. The rest usually pays at once.
         for _ in 0..retries::FEW {
             if nodes.is_empty() {
@@ -120,7 +121,7 @@ impl<'a> Consolidation<'_, 'a> {
             }
             let mut dropped = BTreeSet::new();
             let placed = state.trial(|state| {
-                later.iter().for_each(|one| state.close(one.node));
+                closed.iter().for_each(|one| state.close(one.node));
                 match repack.place(state, &nodes, true) {
                     Ok(mut placed) => {
                         dropped = self.unprofitable(state, repack, &nodes, &mut placed);
@@ -142,10 +143,9 @@ impl<'a> Consolidation<'_, 'a> {
             }
             let (stay, go): (Vec<_>, Vec<_>) = nodes.into_iter().partition(|one| dropped.contains(&one.node));
             nodes = go;
-            // Nodes that do not pay without those that budgets postpone may pay together with them later.
-            if !later.is_empty() {
-                later.extend(stay);
-            }
+            // Nodes that do not pay without those of their pool that budgets postpone may pay together with them later.
+            let waits = |one: &&Candidate<'a>| later.iter().any(|other| other.pool.name == one.pool.name);
+            closed.extend(stay.into_iter().filter(waits));
         }
         None
     }

@@ -145,6 +145,23 @@ fn nodes_that_are_to_go_later_take_no_pods() {
 }
 
 #[test]
+fn nodes_of_a_pool_that_loses_none_are_not_postponed() {
+    let mut cluster = Cluster::with([pool("default"), pool("other")]);
+    for name in ["a1", "a2", "a3", "b1", "b2"] {
+        let (pool, mut pod) = if name.starts_with('a') { ("default", shape(100, 5)) } else { ("other", shape(900, 1)) };
+        pod.node_selector.insert(label::NODE_POOL.into(), pool.into());
+        cluster.node_of(name, "m5.large", pool, CapacityType::OnDemand);
+        cluster.bound(&format!("p-{name}"), name, &pod);
+    }
+    assert_eq!(removed(&cluster.plan()).len(), 4, "one r5.large replaces the nodes of the first pool");
+    // The replacement of a single node of the first pool does not pay.
+    cluster.allow(DisruptionReason::Underutilized, 1);
+    let plan = cluster.plan();
+    assert_eq!((removed(&plan).len(), postponed(&plan)), (1, Vec::new()), "{plan:#?}");
+    assert!(plan.terminations[0].node.as_str().starts_with('b'));
+}
+
+#[test]
 fn a_node_that_its_budget_does_not_allow_to_remove_at_all_is_not_postponed() {
     let mut cluster = four_nodes();
     cluster.allow(DisruptionReason::Underutilized, 0);
