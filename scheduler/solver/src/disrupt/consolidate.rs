@@ -169,11 +169,11 @@ impl<'a> Consolidation<'_, 'a> {
             }
         }
         // On-Demand nodes of one part permit Spot nodes in another. If they are too few, each part needs its own.
-        let disallowed = paying.iter().filter(|part| !repack.is_allowed(&part.nodes, &part.launches));
+        let disallowed = paying.iter().filter(|part| !repack.is_allowed(&part.nodes, &part.launches, true));
         let disallowed: Vec<Id<Node>> = disallowed.flat_map(|part| &part.nodes).map(|one| one.node).collect();
         let all: Vec<&Candidate<'a>> = paying.iter().flat_map(|part| part.nodes.iter().copied()).collect();
         placed.launches = paying.into_iter().flat_map(|part| part.launches).collect();
-        if !repack.is_allowed(&all, &placed.launches) {
+        if !repack.is_allowed(&all, &placed.launches, true) {
             dropped.extend(disallowed);
         }
         dropped
@@ -196,17 +196,18 @@ impl<'a> Consolidation<'_, 'a> {
 }
 
 /// Restricts each launch to offerings that cost less than its price and an equal share of the saving. If they replace
-/// Spot nodes, reserved instances have no alternatives: Spot would be one. Returns whether all launches have such
-/// offerings.
+/// Spot nodes, reserved instances have no alternatives unless `minValues` needs them: Spot would be one. Returns
+/// whether all launches have such offerings.
 fn restrict(context: &SolveContext<'_>, launches: &mut [Draft<'_>], saving: i64, has_spot: bool) -> bool {
     let share = saving / i64::try_from(launches.len().max(1)).unwrap_or(i64::MAX);
     launches.iter_mut().all(|draft| {
         let view = &context.pools[draft.pool];
         let most = draft.price(context) + share;
-        let only_reserved = has_spot && draft.is_reserved(context);
-        let is_cheap = |one: &Id<Offering>| view.price(*one) < most && (!only_reserved || view.is_reserved(*one));
-        let cheap = draft.offerings.iter().copied().filter(is_cheap);
-        let cheap = Bits::from_ids(view.offerings.len(), cheap);
+        let cheap = draft.offerings.iter().copied().filter(|one| view.price(*one) < most);
+        let mut cheap = Bits::from_ids(view.offerings.len(), cheap);
+        if has_spot && draft.is_reserved(context) {
+            keep_reserved(view, &mut cheap);
+        }
         let Some(offerings) = launch::acceptable(view, &cheap) else { return false };
         (draft.offerings, draft.spare) = (offerings, None);
         true
@@ -287,7 +288,7 @@ impl<'a> Single<'_, 'a> {
         let view = &self.context.pools[offer.pool];
         if candidate.is_spot && offer.accept.first().is_some_and(|cheapest| view.is_reserved(cheapest)) {
             // Without Spot as an alternative, the rules for Spot do not apply.
-            offer.accept.retain(|index| view.is_reserved(index));
+            keep_reserved(view, &mut offer.accept);
         }
         let may_be_spot = offer.accept.iter().any(|index| view.offering(index).capacity_type == CapacityType::Spot);
         let is_spot_to_spot = may_be_spot && candidate.is_spot;
@@ -299,6 +300,15 @@ impl<'a> Single<'_, 'a> {
             return None;
         }
         single_node::launch(self.context, state, offer, pod_groups)
+    }
+}
+
+/// Restricts a launch to reserved offerings if these alone meet `minValues`.
+fn keep_reserved(view: &PoolView<'_>, accept: &mut Bits<Offering>) {
+    let mut reserved = accept.clone();
+    reserved.retain(|index| view.is_reserved(index));
+    if launch::acceptable(view, &reserved).is_some() {
+        *accept = reserved;
     }
 }
 

@@ -104,19 +104,19 @@ impl<'s, 'a> Repack<'s, 'a> {
         let nodes = self.nodes(nodes);
         self.tried(state, work, |state| {
             let placed = self.place(state, &nodes, true).ok()?;
-            self.is_allowed(&nodes, &placed.launches)
+            self.is_allowed(&nodes, &placed.launches, false)
                 .then(|| (self.cost_of(&nodes, &placed.launches), self.types(&placed)))
         })
     }
 
     /// Whether new Spot nodes replace only On-Demand nodes, or if the rules allow it, a larger number of Spot nodes.
-    /// Replacing Spot nodes one by one would lead to the capacity that is interrupted first. Reserved instances are no
-    /// Spot nodes: see `restrict` in [`super::consolidate`].
-    pub(super) fn is_allowed(&self, nodes: &[&Candidate<'a>], launches: &[Draft<'a>]) -> bool {
+    /// Replacing Spot nodes one by one would lead to the capacity that is interrupted first. As long as launches are
+    /// not `restricted`, reserved instances are no Spot nodes: see `restrict` in [`super::consolidate`].
+    pub(super) fn is_allowed(&self, nodes: &[&Candidate<'a>], launches: &[Draft<'a>], restricted: bool) -> bool {
         let is_spot = |draft: &&Draft<'a>| {
             let view = &self.context.pools[draft.pool];
             let mut listed = draft.offerings.iter().map(|index| view.offering(*index).capacity_type);
-            !draft.is_reserved(self.context) && listed.any(|bought| bought == CapacityType::Spot)
+            (restricted || !draft.is_reserved(self.context)) && listed.any(|bought| bought == CapacityType::Spot)
         };
         let replaced = nodes.iter().filter(|one| one.is_spot).count();
         let fewer = if self.rules.spot_to_spot { replaced.saturating_sub(1) } else { 0 };

@@ -189,6 +189,37 @@ fn spot_nodes_are_replaced_by_a_free_reserved_instance() {
 }
 
 #[test]
+fn spot_nodes_are_replaced_by_spot_if_reserved_instances_alone_do_not_meet_min_values() {
+    let mut cluster = Cluster::with([any_capacity("default")]);
+    cluster.pool().requirements.push(requirement(label::INSTANCE_TYPE, Operator::Exists, &[]));
+    cluster.pool().requirements[2].min_values = Some(2);
+    reserve(&mut cluster, "cr-1", "c5.2xlarge", "a", 1);
+    for name in ["n1", "n2"] {
+        cluster.node_of(name, "r5.xlarge", "default", CapacityType::Spot);
+        cluster.bound(&format!("p-{name}"), name, &shape(3000, 1));
+    }
+    // As Spot, a c5.2xlarge and an m5.2xlarge cost less than both nodes.
+    for (spot_to_spot, expected) in [(false, 0), (true, 2)] {
+        let plan = cluster.plan_by(&PlanOptions { spot_to_spot, ..PlanOptions::default() });
+        assert_eq!(removed(&plan).len(), expected, "{plan:#?}");
+    }
+}
+
+#[test]
+fn a_launch_that_lists_spot_beside_a_reservation_counts_as_spot() {
+    let mut cluster = Cluster::with([any_capacity("default")]);
+    reserve(&mut cluster, "cr-1", "r5.2xlarge", "a", 1);
+    cluster.node("on-demand", "r5.2xlarge");
+    cluster.bound("large", "on-demand", &shape(7000, 50));
+    cluster.node_of("spot", "r5.xlarge", "default", CapacityType::Spot);
+    cluster.bound("small", "spot", &shape(3000, 1));
+    // A c5.xlarge would be cheaper for the small pod. The On-Demand node permits one launch that may become Spot.
+    let plan = cluster.plan_by(&PlanOptions { spot_to_spot: false, ..PlanOptions::default() });
+    let gone: Vec<&str> = removed(&plan).into_iter().map(|(node, _)| node).collect();
+    assert_eq!(gone, ["on-demand"], "{plan:#?}");
+}
+
+#[test]
 fn a_free_reserved_instance_does_not_pay_for_a_useless_replacement() {
     let mut cluster = Cluster::with([any_capacity("default")]);
     cluster.pool().requirements[1].values.retain(|one| one != "spot");
