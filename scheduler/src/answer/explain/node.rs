@@ -154,32 +154,33 @@ fn reasons_to_stay(input: &SolveInput, plan: &Plan, node: &Node) -> Vec<String> 
     }
     if reasons.is_empty() {
         let reason = protection::reason_to_go(snapshot, node, virtual_pods == 0 && !pods.iter().any(|pod| pod.moves()));
-        let obstacle = protection::budget_obstacle(snapshot, plan, pool, reason)
-            .or_else(|| Evictions::new(snapshot, plan).obstacle(snapshot, node, &pods));
-        reasons.push(match obstacle {
-            Some(obstacle) => obstacle.to_string(),
-            None => match reason {
-                DisruptionReason::Underutilized => no_consolidation(input, node, pool),
-                DisruptionReason::Drifted => "no other place was found for its pods".to_owned(),
-                _ => "no removal is planned for it".to_owned(),
-            },
-        });
+        let unfit = if reason == DisruptionReason::Underutilized { unfit(input, node, pool) } else { None };
+        let obstacle = || {
+            let budget = protection::budget_obstacle(snapshot, plan, pool, reason);
+            budget.or_else(|| Evictions::new(snapshot, plan).obstacle(snapshot, node, &pods))
+        };
+        reasons.push(unfit.or_else(|| Some(obstacle()?.to_string())).unwrap_or_else(|| match reason {
+            DisruptionReason::Underutilized => no_consolidation(input, node),
+            DisruptionReason::Drifted => "no other place was found for its pods".to_owned(),
+            _ => "no removal is planned for it".to_owned(),
+        }));
     }
     reasons
 }
 
+/// Why a node with pods cannot be consolidated, whatever the plan removes.
+fn unfit(input: &SolveInput, node: &Node, pool: &NodePool) -> Option<String> {
+    let name = &pool.name;
+    if let Some(problem) = &pool.not_ready {
+        return Some(format!("NodePool {name} is not ready ({}): only its empty nodes are consolidated", problem.code));
+    }
+    let is_unknown = price(input, node).is_none();
+    is_unknown.then(|| format!("its price is unknown: the catalog of NodePool {name} does not have it"))
+}
+
 /// Why a node with pods is not consolidated although nothing protects it. Which of the rules decided is not known: a
 /// plan keeps only the removals that it found.
-fn no_consolidation(input: &SolveInput, node: &Node, pool: &NodePool) -> String {
-    if let Some(problem) = &pool.not_ready {
-        return format!(
-            "NodePool {} is not ready ({}): only its empty nodes are consolidated",
-            pool.name, problem.code
-        );
-    }
-    if price(input, node).is_none() {
-        return format!("its price is unknown: the catalog of NodePool {} does not have it", pool.name);
-    }
+fn no_consolidation(input: &SolveInput, node: &Node) -> String {
     let is_spot = node.labels.get(label::CAPACITY_TYPE).is_some_and(|value| value == CapacityType::Spot.as_str());
     let rule = match (is_spot, input.options.spot_to_spot) {
         (false, _) => "",

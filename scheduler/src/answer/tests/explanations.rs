@@ -218,6 +218,23 @@ fn a_disruption_budget_names_the_node_that_uses_it_up() {
 }
 
 #[test]
+fn a_pool_that_is_not_ready_is_named_before_a_disruption_budget_that_others_use_up() {
+    let mut snapshot = two_half_empty();
+    for pod in &mut snapshot.pods {
+        pod.stays_with_node = pod.name == "b";
+        pod.pod_disruption_budgets = vec!["default/agent".into()];
+    }
+    let budget = PodDisruptionBudget { name: "default/agent".into(), disruptions_allowed: 1, fully_blocking: false };
+    snapshot.pod_disruption_budgets = vec![budget];
+    snapshot.node_pools[0].catalog = None;
+    snapshot.node_pools[0].not_ready =
+        Some(PoolProblem { code: "NodeClassNotFound".into(), message: "there is no EC2NodeClass default".into() });
+    assert!(explain_node(&snapshot, "n1").iter().any(|line| line.starts_with("goes")), "the node is empty");
+    let kept = explain_node(&snapshot, "n0").pop().unwrap();
+    assert!(kept.contains("NodePool default is not ready (NodeClassNotFound)"), "{kept}");
+}
+
+#[test]
 fn a_budget_names_the_node_that_uses_it_up() {
     let mut snapshot = two_half_empty();
     snapshot.pods.clear();
