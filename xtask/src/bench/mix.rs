@@ -64,7 +64,8 @@ pub(super) fn run(bench: &Bench) -> Result<Vec<Table>> {
         }
     }
     table.note(
-        "cost: Plimsoll's compared with Karpenter's best. gap: above Plimsoll's own lower bound, which ignores topology across nodes. \
+        "cost: Plimsoll's compared with Karpenter's best. gap: above Plimsoll's own lower bound, which \
+         respects topology across nodes only for spreads over zones. \
          after Solve: Karpenter's sorting and truncating of type lists for the first seed, which is not part of its time."
             .to_owned(),
     );
