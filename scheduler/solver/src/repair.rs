@@ -93,18 +93,26 @@ impl Repair<'_> {
         let before = plan.unschedulable.clone();
         let mut plan = self.place_more(plan, &PLACE_MORE);
         let mut changed = plan.unschedulable != before;
+        // Plans before further pods were added to their nodes. They may strand fewer pods.
+        let mut safer: Vec<Plan> = Vec::new();
         // Repeated if unplaced pods were added to the nodes of a better plan.
         for _ in 0..if replays { retries::PLANS } else { 0 } {
             let Some(other) = replay::improve(self, &plan) else { break };
-            let unplaced = other.unschedulable.len();
             // The better plan may have larger or more nodes.
-            plan = self.place_more(other, &[(Move::FillNodes, fill_nodes::fill)]);
+            plan = self.place_more(other.clone(), &[(Move::FillNodes, fill_nodes::fill)]);
             changed = true;
-            if plan.unschedulable.len() == unplaced {
+            if plan.unschedulable.len() == other.unschedulable.len() {
                 break;
             }
+            safer.push(other);
         }
-        (plan, changed)
+        if !self.moves.has(Move::MostReliable) {
+            safer.clear();
+        }
+        match replay::most_reliable(self.inputs, &plan, safer) {
+            Some(reliable) => (reliable, changed),
+            None => (plan, changed),
+        }
     }
 
     /// Applies moves for unplaced pods. The result places every pod that `plan` places.
