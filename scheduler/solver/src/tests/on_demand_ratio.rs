@@ -183,16 +183,6 @@ fn a_pool_at_its_limit_does_not_keep_pods_from_the_share_of_the_next_pool() {
 }
 
 #[test]
-fn pods_that_limits_keep_from_new_nodes_count_for_the_share_of_their_pool() {
-    let mut pool = pool_with_ratio(0, 100);
-    pool.limits.set("cpu", 2000);
-    let mut cluster = Cluster::with([pool]);
-    cluster.node_of("n", "c5.large", "default", SPOT);
-    let plan = cluster.pending("p", 1, &shape(1000, 2)).plan_with(false);
-    assert_eq!((kept(&plan).len(), plan.unschedulable.len()), (0, 1), "{plan:#?}");
-}
-
-#[test]
 fn a_temporary_lack_of_on_demand_capacity_leaves_pods_pending() {
     let mut cluster = Cluster::with([pool_with_ratio(1, 0)]);
     cluster.snapshot.unavailable_offerings.push(UnavailableOffering {
@@ -216,7 +206,7 @@ fn where_nothing_is_sold_on_demand_the_pod_is_told() {
     assert_eq!(message_of(&plan, ReasonCode::RequirementsIncompatible), text);
     let mut pool = pool_with_ratio(1, 0);
     pool.requirements.push(requirement(label::CAPACITY_TYPE, Operator::In, &["spot"]));
-    let plan = Cluster::with([pool]).pending("p", 2, &shape(1000, 2)).plan();
+    let plan = Cluster::with([pool]).pending("p", 2, &shape(2000, 4)).plan();
     assert_eq!((split(&plan), plan.unschedulable.len()), ((0, 1), 1));
     assert_eq!(message_of(&plan, ReasonCode::RequirementsIncompatible), text);
     let mut cluster = Cluster::with([both()]);

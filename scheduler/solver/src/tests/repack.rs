@@ -148,7 +148,7 @@ fn nodes_that_are_to_go_later_take_no_pods() {
 fn nodes_of_a_pool_that_loses_none_are_not_postponed() {
     let mut cluster = Cluster::with([pool("default"), pool("other")]);
     for name in ["a1", "a2", "a3", "b1", "b2"] {
-        let (pool, mut pod) = if name.starts_with('a') { ("default", shape(100, 5)) } else { ("other", shape(900, 1)) };
+        let (pool, mut pod) = if name.starts_with('a') { ("default", shape(100, 5)) } else { ("other", shape(900, 3)) };
         pod.node_selector.insert(label::NODE_POOL.into(), pool.into());
         cluster.node_of(name, "m5.large", pool, CapacityType::OnDemand);
         cluster.bound(&format!("p-{name}"), name, &pod);
