@@ -117,7 +117,7 @@ class Fields(Judged):
     def test_what_ec2_refuses_is_told_with_its_field(self):
         status, _, stderr = run([node_class(blockDeviceMappings=[{"deviceName": "/dev/xvda"}]), pool(), deployment()])
         self.assertEqual(status, 0)
-        self.assertIn("EC2NodeClass default: EC2 refuses spec.blockDeviceMappings[0].ebs: ", stderr)
+        self.assertIn("EC2NodeClass default is not ready in a cluster: EC2 refuses spec.blockDeviceMappings[0].ebs: ", stderr)
 
     def test_the_documentation_has_every_field_with_its_member_and_test(self):
         crd = yaml.safe_load((ROOT / "deploy/crds/karpenter.k8s.aws_ec2nodeclasses.yaml").read_text())
