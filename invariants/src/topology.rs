@@ -159,24 +159,37 @@ impl<'a> TopologyCheck<'a> {
     ) -> bool {
         let Some(domain) = self.column(&term.topology_key).values[place] else { return false };
         let shapes = self.selectors.affinity_targets(shape);
-        let members = self.members(&shapes, &term.topology_key);
-        let itself = i64::from(shapes.binary_search(&number).is_ok());
-        if members.kept[domain] + members.placed[domain] > itself {
+        if self.members(&shapes, &term.topology_key).kept[domain] > 0 {
             return true;
         }
-        if itself == 0 {
-            return false;
+        let itself = shapes.binary_search(&number).is_ok();
+        let required = shape.pod_affinity.iter().filter(|term| !term.anti && term.weight.is_none());
+        let columns: Vec<Rc<Column>> = required.map(|term| self.column(&term.topology_key)).collect();
+        let column = self.column(&term.topology_key);
+        let is_mutual = |other: Id<PodShape>| has_affinity_to(self.selectors.shapes[other], shape);
+        let is_own = |other: Id<PodShape>| {
+            let other = self.selectors.shapes[other];
+            has_affinity_to(other, other)
+        };
+        // A pod that the plan puts here may come first, unless it waits for this pod in turn.
+        let comes_first = |other: Id<PodShape>| {
+            let mut counts = self.counts.by_shape[other].iter();
+            counts.any(|count| count.placed > 0 && column.values[count.place] == Some(domain))
+                && (!is_mutual(other) || (!itself && is_own(other)))
+        };
+        if shapes.iter().copied().any(comes_first) {
+            return true;
         }
         // In a group of pods with affinity to each other, only one pod may be the first. kube-scheduler does not see
         // pods on nodes that have none of the topology keys.
-        let required = shape.pod_affinity.iter().filter(|term| !term.anti && term.weight.is_none());
-        let columns: Vec<Rc<Column>> = required.map(|term| self.column(&term.topology_key)).collect();
         let is_seen = |place: Id<Place>| columns.iter().any(|column| column.values[place].is_some());
-        let possible_first = |other: &Id<PodShape>| {
-            let mutual = has_affinity_to(self.selectors.shapes[*other], shape);
-            let seen = self.counts.by_shape[*other].iter().filter(|count| is_seen(count.place));
-            seen.map(|count| count.kept + if mutual { count.placed } else { 0 }).sum::<i64>()
+        let comes_before = |other: &Id<PodShape>| {
+            let placed_elsewhere = |count: &ShapeCount<'_>| {
+                count.placed > 0 && is_mutual(*other) && column.values[count.place] != Some(domain)
+            };
+            let mut seen = self.counts.by_shape[*other].iter().filter(|count| is_seen(count.place));
+            seen.any(|count| count.kept > 0 || placed_elsewhere(count))
         };
-        shapes.iter().map(possible_first).sum::<i64>() == itself
+        itself && !shapes.iter().any(comes_before)
     }
 }

@@ -89,6 +89,31 @@ fn required_pod_affinity_is_respected() {
     accepted(|case| web(case, "new", |shape| shape.pod_affinity.push(term(label::HOSTNAME, false))));
 }
 
+/// kube-scheduler binds one pod after another. If a matching pod runs elsewhere, neither of two pods can be the first
+/// in another domain.
+#[test]
+fn pods_that_wait_for_each_other_have_no_first_one() {
+    let together = |case: &mut Case, term: &PodAffinityTerm| {
+        pin(case);
+        case.plan.placements.clear();
+        case.plan.launches[0].pods.insert(0, pod_ref("fits"));
+        for pod in ["fits", "new"] {
+            web(case, pod, |shape| shape.pod_affinity.push(term.clone()));
+        }
+    };
+    rejected("cannot run on launch launch: podAffinity over topology.kubernetes.io/zone", |case| {
+        together(case, &term(label::ZONE, false));
+        web(case, "stays", |_| {});
+    });
+    accepted(|case| together(case, &term(label::ZONE, false)));
+    accepted(|case| {
+        together(case, &term(label::ZONE, false));
+        // Another pod that the plan puts there comes first.
+        web(case, "fits", |_| {});
+        web(case, "stays", |_| {});
+    });
+}
+
 #[test]
 fn required_topology_spread_is_respected() {
     // Two pods in zone-a, none in zone-b.

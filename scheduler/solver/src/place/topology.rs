@@ -194,6 +194,16 @@ impl Rules {
         self.host_affinities(shape).next().is_some()
     }
 
+    /// Whether a pod matches all required affinity terms of `shape`, of which `group` is one, and runs on a node with
+    /// the label of at least one of these terms. kube-scheduler then accepts no first pod in another domain, even if no
+    /// domain of another term has such a pod.
+    fn is_started(&self, counts: &Counts, shape: Id<PodShape>, group: &Group) -> bool {
+        let is_term = |other: &Group| other.kind == GroupKind::PodAffinity && other.has_members_of(group);
+        let mut domains = self.shapes[shape].owns.iter();
+        domains.any(|other| is_term(&self.groups[*other]) && counts.any_member(*other))
+            || self.host_affinities(shape).any(|other| is_term(&self.host_groups[other]) && counts.hosts[other] > 0)
+    }
+
     /// Hostname PodAffinity groups that `shape` owns.
     fn host_affinities(&self, shape: Id<PodShape>) -> impl Iterator<Item = Id<HostRule>> + '_ {
         self.hosts[shape].owns.iter().copied().filter(|group| self.host_rules[*group] == HostRule::NeedsMember)

@@ -36,9 +36,11 @@ pub(super) fn give_up(best: &mut Best<'_>) {
             give_up_for(best, &index, &waiting, Scope::Pools);
         }
         for shape in waiting.shapes.iter().take(retries::FEW) {
-            if unplaced_by_shape(best.inputs.snapshot, &best.plan).contains_key(shape) {
-                let own = Waiting { key: waiting.key.clone(), shapes: [shape.clone()].into() };
-                give_up_for(best, &index, &own, Scope::Shapes);
+            for scope in [Scope::Shapes, Scope::Related] {
+                if unplaced_by_shape(best.inputs.snapshot, &best.plan).contains_key(shape) {
+                    let own = Waiting { key: waiting.key.clone(), shapes: [shape.clone()].into() };
+                    give_up_for(best, &index, &own, scope);
+                }
             }
         }
     }
@@ -51,6 +53,9 @@ enum Scope {
     Pools,
     /// Only pods of the spread.
     Shapes,
+    /// Pods of the spread and pending pods whose own spreads count these. Otherwise, the other spreads still limit the
+    /// pods by the domain.
+    Related,
 }
 
 /// `index` is that of the original snapshot.
@@ -115,8 +120,7 @@ fn keys(best: &Best<'_>) -> Vec<Waiting> {
 
 /// Whether pending pods of other workloads are spread over the same key, so that they may need the domains.
 fn is_shared(snapshot: &Snapshot, waiting: &Waiting) -> bool {
-    let pending: BTreeSet<&ShapeId> =
-        snapshot.pods.iter().filter(|pod| pod.state == PodState::Pending).map(|pod| &pod.shape).collect();
+    let pending = pending_shapes(snapshot);
     let others = snapshot.shapes.iter().filter(|one| pending.contains(&one.id) && !waiting.shapes.contains(&one.id));
     others.map(|shape| spread_over(shape, false)).any(|keys| keys.contains(waiting.key.as_str()))
 }
@@ -192,7 +196,9 @@ fn closed(start: &Snapshot, waiting: &Waiting, domains: &[String], scope: Scope)
         values: domains.to_vec(),
         min_values: None,
     };
-    for shape in changed_snapshot.shapes.iter_mut().filter(|shape| waiting.shapes.contains(&shape.id)) {
+    let related = if scope == Scope::Related { related(start, waiting) } else { BTreeSet::new() };
+    let is_excluded = |shape: &PodShape| waiting.shapes.contains(&shape.id) || related.contains(&shape.id);
+    for shape in changed_snapshot.shapes.iter_mut().filter(|shape| is_excluded(shape)) {
         require(shape, &elsewhere);
     }
     if scope == Scope::Pools {
@@ -201,6 +207,30 @@ fn closed(start: &Snapshot, waiting: &Waiting, domains: &[String], scope: Scope)
         pools.for_each(|pool| pool.requirements.push(elsewhere.clone()));
     }
     changed_snapshot
+}
+
+/// Other pending pods with a required spread over the key that counts the waiting pods.
+fn related<'s>(snapshot: &'s Snapshot, waiting: &Waiting) -> BTreeSet<&'s ShapeId> {
+    let waits = |shape: &&PodShape| waiting.shapes.contains(&shape.id);
+    let waiting_shapes: Vec<&PodShape> = snapshot.shapes.iter().filter(waits).collect();
+    let counts = |shape: &&PodShape| {
+        let over = shape.topology_spread.iter().filter(|one| one.required);
+        let mut over = over.filter(|one| label::normalized(&one.topology_key) == waiting.key);
+        over.any(|one| {
+            let selects = |other: &&PodShape| {
+                other.namespace == shape.namespace
+                    && one.selector.as_ref().is_some_and(|selector| selector.matches(&other.labels))
+            };
+            waiting_shapes.iter().any(selects)
+        })
+    };
+    let pending = pending_shapes(snapshot);
+    snapshot.shapes.iter().filter(|shape| pending.contains(&shape.id)).filter(counts).map(|shape| &shape.id).collect()
+}
+
+/// Shapes with pending pods.
+fn pending_shapes(snapshot: &Snapshot) -> BTreeSet<&ShapeId> {
+    snapshot.pods.iter().filter(|pod| pod.state == PodState::Pending).map(|pod| &pod.shape).collect()
 }
 
 fn require(shape: &mut PodShape, requirement: &NodeSelectorRequirement) {

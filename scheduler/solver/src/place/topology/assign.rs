@@ -90,9 +90,12 @@ fn assign_group<'a>(
     let (there, nowhere): (Vec<Id<HostRule>>, Vec<Id<HostRule>>) =
         context.topology.host_affinities(shape).partition(|group| state.counts.hosts[*group] > 0);
     let own = |group: &Id<HostRule>| membership.matches.contains(group);
+    let rules = &context.topology;
+    let starts =
+        |group: &Id<HostRule>| own(group) && !rules.is_started(&state.counts, shape, &rules.host_groups[*group]);
     // The pods wait if only pods of other shapes can start one of their groups. They also wait if they would start a
     // group of their own instead of following the existing one.
-    if !nowhere.iter().all(own) || (!nowhere.is_empty() && there.iter().any(own)) {
+    if !nowhere.iter().all(starts) || (!nowhere.is_empty() && there.iter().any(own)) {
         return Some(pod_group);
     }
     // No host has a member yet: the pods start together on one host.

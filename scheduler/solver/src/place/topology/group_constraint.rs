@@ -20,6 +20,7 @@ pub(super) struct GroupConstraint<'w> {
     /// For a spread: the fewest members in a domain that counts, or 0 if there are fewer than `minDomains` domains.
     least: i64,
     enough: bool,
+    /// For PodAffinity: whether no pod of the shape may be the first one.
     any_member: bool,
     /// Members and owners that one more pod adds.
     adds: (i64, i64),
@@ -48,7 +49,8 @@ impl<'w> GroupConstraint<'w> {
             counts: names.map(|domain| state.counts.both(group, domain)).collect(),
             least: 0,
             enough: false,
-            any_member: matches!(kind, GroupKind::PodAffinity) && state.counts.any_member(group),
+            any_member: matches!(kind, GroupKind::PodAffinity)
+                && context.topology.is_started(&state.counts, shape, &context.topology.groups[group]),
             adds: (i64::from(itself) * counted, i64::from(owner) * counted),
         };
         if let (GroupKind::TopologySpread { min_domains, .. }, Some(eligible)) = (kind, tuples.eligible.get(&group)) {

@@ -81,6 +81,11 @@ impl Group {
         passes && lookup(&node.labels, &self.key).is_some()
     }
 
+    /// Whether `other` has the same members.
+    pub(super) fn has_members_of(&self, other: &Self) -> bool {
+        self.namespaces == other.namespaces && self.selector == other.selector
+    }
+
     /// Whether pods of `shape` are members.
     pub(super) fn selects(&self, shape: &PodShape) -> bool {
         self.namespaces.contains(&shape.namespace) && self.selector.matches(&shape.labels)
