@@ -99,9 +99,6 @@ impl Driver {
             }
             self.metrics.lead(false);
             self.recorder.ended();
-            if shutdown.is_cancelled() {
-                return;
-            }
         }
     }
 
