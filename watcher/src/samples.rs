@@ -1,8 +1,28 @@
 //! Objects of snapshots for tests.
 
 use plimsoll_model::costs::NodeCosts;
-use plimsoll_model::snapshot::{Node, NodePool};
+use plimsoll_model::snapshot::{Node, NodePool, Pod, PodState};
+use plimsoll_model::time::Timestamp;
 use serde_json::json;
+
+/// A pending pod in namespace `shop`.
+pub(crate) fn pod(uid: &str) -> Pod {
+    Pod {
+        uid: uid.into(),
+        namespace: "shop".to_owned(),
+        name: uid.to_owned(),
+        shape: "s".into(),
+        state: PodState::Pending,
+        created: Timestamp(0),
+        stays_with_node: false,
+        terminating: false,
+        returns: false,
+        do_not_disrupt_until: None,
+        eviction_cost_milli: 1000,
+        pod_disruption_budgets: Vec::new(),
+        buffer: None,
+    }
+}
 
 /// A node in service.
 pub(crate) fn node(name: &str, pool: &str) -> Node {

@@ -308,7 +308,7 @@ impl Cycle {
         now: Instant,
     ) -> Option<(Plan, String)> {
         let sequence = published.snapshot.sequence;
-        if self.current.as_ref().is_none_or(|current| current.sequence() != sequence || current.plan.is_some()) {
+        if self.current.as_ref().is_none_or(|current| current.sequence() != sequence) {
             self.current = Some(CurrentPlan::new(published, None, false));
         }
         let part = self.sendable(part, now);

@@ -1,10 +1,12 @@
 mod bounded;
 mod buffers;
+mod early;
 mod outdated;
 mod pauses;
 mod waits;
 
 use super::*;
+use crate::samples::pod;
 use crate::snapshots::TIME_STEP_MS;
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::execution::OutcomeReason;
@@ -130,24 +132,6 @@ impl Harness {
 
 fn position(sequence: u64) -> LedgerPosition {
     LedgerPosition { epoch: 1, sequence }
-}
-
-fn pod(uid: &str) -> Pod {
-    Pod {
-        uid: uid.into(),
-        namespace: "shop".to_owned(),
-        name: uid.to_owned(),
-        shape: "s".into(),
-        state: PodState::Pending,
-        created: Timestamp(0),
-        stays_with_node: false,
-        terminating: false,
-        returns: false,
-        do_not_disrupt_until: None,
-        eviction_cost_milli: 1000,
-        pod_disruption_budgets: Vec::new(),
-        buffer: None,
-    }
 }
 
 /// Returns a plan with one launch per word. The word is the action id and its letters are the pods.

@@ -4,18 +4,37 @@ use super::*;
 use plimsoll_model::execution::{BufferProvisioning, BufferReady};
 use plimsoll_model::snapshot::BufferPod;
 
+/// A snapshot with virtual pod `v` and these pods, all of which wait for others of their owner.
+pub(super) fn with_virtual_pod(harness: &mut Harness, millis: u64, pods: &'static str) -> Arc<PublishedSnapshot> {
+    let mut snapshot = harness.snapshot(millis, ClusterState { pods, incomplete: pods, ledger: 0 });
+    let buffer = Some(BufferPod { buffer: "spare".to_owned(), node: None });
+    let published = Arc::get_mut(&mut snapshot).unwrap();
+    Arc::make_mut(&mut published.snapshot).pods.push(Pod { buffer, ..pod("v") });
+    published.incomplete.insert("v".into());
+    snapshot
+}
+
+/// Status of a buffer for one pod.
+pub(super) fn report(provisioning: BufferProvisioning) -> BufferReport {
+    BufferReport {
+        namespace: "shop".to_owned(),
+        name: "spare".to_owned(),
+        uid: "b".to_owned(),
+        strategy: String::new(),
+        pod_template: None,
+        pod_template_generation: None,
+        replicas: 1,
+        ready: BufferReady::Resolved,
+        message: String::new(),
+        provisioning: Some(provisioning),
+        room: String::new(),
+    }
+}
+
 #[test]
 fn virtual_pods_neither_wait_nor_delay_removals() {
     let mut harness = Harness::new();
     harness.cycle = Cycle::new(7).with_disruption(true);
-    let with_virtual_pod = |harness: &mut Harness, millis: u64, pods: &'static str| {
-        let mut snapshot = harness.snapshot(millis, ClusterState { pods, incomplete: pods, ledger: 0 });
-        let buffer = Some(BufferPod { buffer: "spare".to_owned(), node: None });
-        let published = Arc::get_mut(&mut snapshot).unwrap();
-        Arc::make_mut(&mut published.snapshot).pods.push(Pod { buffer, ..pod("v") });
-        published.incomplete.insert("v".into());
-        snapshot
-    };
     let snapshot = with_virtual_pod(&mut harness, 0, "");
     assert_eq!(harness.next(&snapshot, 0), Step::PlanWithDisruption, "nodes are looked at as if nothing were pending");
     harness.record(&snapshot, Plan::default(), true, 1);
@@ -33,19 +52,6 @@ fn virtual_pods_neither_wait_nor_delay_removals() {
 #[test]
 fn buffer_status_is_sent_once_and_again_after_a_failed_execution_or_to_a_new_leader() {
     let mut harness = Harness::new();
-    let report = |provisioning| BufferReport {
-        namespace: "shop".to_owned(),
-        name: "spare".to_owned(),
-        uid: "b".to_owned(),
-        strategy: String::new(),
-        pod_template: None,
-        pod_template_generation: None,
-        replicas: 1,
-        ready: BufferReady::Resolved,
-        message: String::new(),
-        provisioning: Some(provisioning),
-        room: String::new(),
-    };
     let planned = |harness: &mut Harness, snapshot: &Arc<PublishedSnapshot>, provisioning, millis| {
         harness.cycle.set_buffer_reports(vec![report(provisioning)]);
         harness.record_plan(snapshot, Plan::default(), millis);

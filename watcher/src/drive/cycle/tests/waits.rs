@@ -32,6 +32,31 @@ fn an_action_without_an_outcome_is_planned_again_once_its_execution_ends() {
     }
 }
 
+#[test]
+fn the_wait_for_an_owner_ends_once_although_nothing_can_be_launched() {
+    let mut harness = Harness::new();
+    let snapshot = harness.snapshot(0, ClusterState { pods: "a", incomplete: "a", ledger: 0 });
+    assert_eq!(harness.next(&snapshot, 0), Step::Plan);
+    harness.record_plan(&snapshot, Plan::default(), 0);
+    assert_eq!(harness.next(&snapshot, 0), Step::Wait(Some(harness.at(1000))));
+    assert_eq!(harness.next(&snapshot, 1000), Step::Wait(None), "or the loop would turn without a pause");
+}
+
+#[test]
+fn the_loop_wakes_at_the_earlier_of_two_times() {
+    let start = Instant::now();
+    let (sooner, later) = (Some(start), Some(start + Duration::from_secs(1)));
+    for (a, b, expected) in [
+        (sooner, later, sooner),
+        (later, sooner, sooner),
+        (None, later, later),
+        (later, None, later),
+        (None, None, None),
+    ] {
+        assert_eq!(earliest(a, b), expected);
+    }
+}
+
 fn with_ledger(harness: &mut Harness, millis: u64, ledger: u64) -> Arc<PublishedSnapshot> {
     harness.snapshot(millis, ClusterState { ledger, ..ClusterState::default() })
 }
@@ -60,23 +85,6 @@ fn each_lag_of_the_ledger_is_waited_for_in_full() {
     assert_eq!(harness.next(&caught_up, 110_001), Step::Plan, "the older position is accepted");
     harness.outcome("c", OutcomeStatus::Accepted, 11, 110_002);
     assert_eq!(harness.next(&caught_up, 110_003), Step::Wait(Some(harness.at(170_003))));
-}
-
-#[test]
-fn an_early_part_does_not_repeat_what_was_reported() {
-    let mut harness = Harness::new();
-    let first = harness.snapshot(0, ClusterState { pods: "a", ..ClusterState::default() });
-    harness.next(&first, 0);
-    harness.record_plan(&first, reasons("a"), 0);
-    assert!(matches!(harness.next(&first, 0), Step::Execute { .. }));
-    let second = harness.snapshot(1, ClusterState { pods: "ab", ..ClusterState::default() });
-    assert_eq!(harness.next(&second, 1), Step::Plan);
-    let early = Plan { snapshot_sequence: second.snapshot.sequence, ..launches(&["b"]) };
-    let now = harness.at(2);
-    assert!(harness.cycle.early_part(&second, &early, now).is_some());
-    harness.outcome("b", OutcomeStatus::Accepted, 0, 3);
-    harness.record_plan(&second, Plan { unschedulable: reasons("a").unschedulable, ..launches(&["b"]) }, 4);
-    assert_eq!(harness.next(&second, 4), Step::Wait(None), "b was sent, and the reasons of a are known");
 }
 
 #[test]
