@@ -52,6 +52,13 @@ fn all_reasons_are_told_in_turn_and_then_no_more() {
     }
     assert!(told >= 3000, "{told}");
     assert_eq!(harness.next(&snapshot, 0), Step::Wait(None));
+    // An execution fails while a part of them is untold. Then all pods have a place.
+    harness.record_plan(&snapshot, Plan { unschedulable: (1..3000).map(one).collect(), ..Plan::default() }, 0);
+    assert!(matches!(harness.next(&snapshot, 0), Step::Execute { .. }));
+    let (now, result) = (harness.at(0), Err(tonic::Status::unavailable("gone")));
+    harness.cycle.handle_event(Event::Ended { cycle_id: "7-1".to_owned(), result }, now);
+    harness.record_plan(&snapshot, Plan::default(), 50);
+    assert_eq!(harness.next(&snapshot, 50), Step::Wait(None), "nothing is left to tell");
 }
 
 #[test]
@@ -127,7 +134,9 @@ fn only_a_newly_pending_pod_ends_a_search_for_removals() {
 fn a_search_for_removals_is_completed_at_last_although_pods_keep_arriving() {
     let mut harness = Harness::new();
     harness.cycle = Cycle::new(7).with_disruption(true);
-    assert!(harness.cycle.may_abandon_removals(harness.at(0)));
+    let busy = harness.snapshot(0, ClusterState { pods: "a", ..ClusterState::default() });
+    assert_eq!(harness.next(&busy, 0), Step::Plan);
+    assert!(harness.cycle.may_abandon_removals(harness.at(10_000)), "none was wanted before");
     // Each search is abandoned after a second.
     for millis in (0..10_000).step_by(1000) {
         let snapshot = harness.snapshot(millis, ClusterState::default());

@@ -95,6 +95,9 @@ fn a_launch_depends_on_its_pods_its_pool_and_the_capacity_of_its_offerings() {
     assert_eq!(sent(launch(), |_| {}, budget), ["a"], "the actuator checks budgets");
     let rollout = |now: &mut Snapshot| now.node_pools[0].disruption.rollout_limit = Some(1);
     assert_eq!(sent(launch(), |_| {}, rollout), ["a"], "and limits of rollouts");
+    let next = |now: &mut Snapshot| now.node_pools[0].disruption.next_budget_change = Some(Timestamp(9));
+    assert_eq!(sent(launch(), |_| {}, next), ["a"], "and when they change");
+    assert_eq!(sent(launches(&["z"]), |_| {}, |_| {}), none, "its pod is in no snapshot");
     let exhausted = |instance_type: Option<&str>, zone: Option<&str>, capacity_type, remaining| {
         let unavailable = UnavailableOffering {
             instance_type: instance_type.map(str::to_owned),
@@ -117,6 +120,30 @@ fn a_launch_depends_on_its_pods_its_pool_and_the_capacity_of_its_offerings() {
 }
 
 #[test]
+fn capacity_that_was_known_to_be_exhausted_is_no_change() {
+    let launched = (Some("c5.large"), Some("a"));
+    for (known, new, is_sent) in [
+        ((None, None), launched, true),
+        ((Some("c5.large"), None), launched, true),
+        ((Some("m5.large"), None), launched, false),
+        ((None, Some("a")), launched, true),
+        ((None, Some("b")), launched, false),
+        ((Some("c5.large"), None), (None, None), false),
+        ((None, Some("a")), (None, None), false),
+    ] {
+        let offering = |(instance_type, zone): (Option<&str>, Option<&str>)| UnavailableOffering {
+            instance_type: instance_type.map(str::to_owned),
+            zone: zone.map(str::to_owned),
+            capacity_type: CapacityType::Spot,
+            remaining: Millis(9),
+        };
+        let before = |snapshot: &mut Snapshot| snapshot.unavailable_offerings.push(offering(known));
+        let after = |snapshot: &mut Snapshot| snapshot.unavailable_offerings.push(offering(new));
+        assert_eq!(sent(launches(&["a"]), before, after).len(), usize::from(is_sent), "{known:?}, then {new:?}");
+    }
+}
+
+#[test]
 fn a_removal_depends_on_its_node_and_the_pods_there() {
     let with_node = |snapshot: &mut Snapshot| snapshot.nodes.push(node("n1", "default"));
     assert_eq!(sent(removal("n1"), with_node, with_node), ["remove-n1"]);
@@ -126,11 +153,13 @@ fn a_removal_depends_on_its_node_and_the_pods_there() {
         now.nodes[0].cordoned = true;
     };
     assert_eq!(sent(removal("n1"), with_node, tainted), none);
-    let used = |now: &mut Snapshot| {
-        with_node(now);
-        now.pods[0].state = PodState::Bound("n1".into());
-    };
-    assert_eq!(sent(removal("n1"), with_node, used), none);
+    for state in [PodState::Bound("n1".into()), PodState::Reserved("n1".into())] {
+        let used = |now: &mut Snapshot| {
+            with_node(now);
+            now.pods[0].state = state;
+        };
+        assert_eq!(sent(removal("n1"), with_node, used), none);
+    }
     let with_another_pool = |snapshot: &mut Snapshot| {
         with_node(snapshot);
         snapshot.node_pools[0].weight = 7;
@@ -154,6 +183,20 @@ fn pods_whose_owner_has_become_complete_are_planned_together() {
     harness.record_plan(&first, launches(&["a"]), 1);
     let second = busy(&mut harness, 40, "ab", |_| {});
     assert_eq!(harness.next(&second, 40), Step::Plan, "a alone would get a small node");
+}
+
+#[test]
+fn pods_whose_owner_stays_incomplete_are_launched_when_their_wait_is_over() {
+    let mut harness = Harness::new();
+    let mut incomplete = |millis: u64| {
+        let mut published = busy(&mut harness, millis, "a", |_| {});
+        Arc::get_mut(&mut published).unwrap().incomplete.insert("a".into());
+        published
+    };
+    let (first, second) = (incomplete(0), incomplete(1000));
+    assert_eq!(harness.next(&first, 0), Step::Plan);
+    harness.record_plan(&first, launches(&["a"]), 1);
+    assert_eq!(actions(&harness.next(&second, 1000)), ["a"]);
 }
 
 #[test]

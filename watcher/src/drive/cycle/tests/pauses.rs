@@ -36,6 +36,52 @@ fn a_failed_plan_request_is_retried_with_growing_pauses() {
         millis = next;
     }
     assert_eq!(pauses, [50, 100, 200, 400, 800, 1600, 2000, 2000, 2000]);
+    harness.record_plan(&snapshot, Plan::default(), millis);
+    let now = harness.at(millis);
+    harness.cycle.record_plan(&snapshot, None, false, now);
+    assert_eq!(harness.next(&snapshot, millis), Step::Wait(Some(harness.at(millis + 50))), "the first in a row");
+}
+
+#[test]
+fn pauses_after_failed_executions_grow_until_the_actuator_answers_again() {
+    let mut harness = Harness::new();
+    let snapshot = harness.snapshot(0, ClusterState { pods: "a", ..ClusterState::default() });
+    assert_eq!(harness.next(&snapshot, 0), Step::Plan);
+    harness.record_plan(&snapshot, reasons("a"), 0);
+    let ended = |result| Event::Ended { cycle_id: "7-1".to_owned(), result };
+    let mut millis = 0;
+    let mut fail = |harness: &mut Harness| {
+        assert!(matches!(harness.next(&snapshot, millis), Step::Execute { .. }), "the reasons are told again");
+        let now = harness.at(millis);
+        harness.cycle.handle_event(ended(Err(tonic::Status::unavailable("gone"))), now);
+        let Step::Wait(Some(until)) = harness.next(&snapshot, millis) else { panic!("no pause") };
+        let pause = u64::try_from((until - now).as_millis()).unwrap();
+        millis += pause;
+        pause
+    };
+    assert_eq!([fail(&mut harness), fail(&mut harness), fail(&mut harness)], [50, 100, 200]);
+    let start = harness.start;
+    harness.cycle.handle_event(ended(Ok(())), start);
+    assert_eq!([fail(&mut harness), fail(&mut harness)], [50, 100], "an execution has ended");
+    harness.outcome("a", OutcomeStatus::Launched, 0, 0);
+    assert_eq!(fail(&mut harness), 50, "an outcome has arrived");
+}
+
+#[test]
+fn a_launch_that_was_admitted_or_has_ended_is_retried_as_if_for_the_first_time() {
+    use OutcomeStatus::{Accepted, Failed, Launched, Rejected, Removed};
+    for (statuses, pause) in [
+        (&[Rejected, Rejected][..], 200),
+        (&[Failed, Failed], 200),
+        (&[Rejected, Accepted, Rejected], 0),
+        (&[Rejected, Launched, Rejected], 0),
+        (&[Rejected, Removed, Rejected], 0),
+    ] {
+        let mut harness = Harness::new();
+        statuses.iter().for_each(|status| harness.outcome("a", *status, 0, 0));
+        let until = harness.cycle.retries.until(&RetryKey::from(&ActionId::from("a")), harness.start);
+        assert_eq!(until, (pause > 0).then(|| harness.at(pause)), "{statuses:?}");
+    }
 }
 
 #[test]
@@ -50,16 +96,17 @@ fn a_replacement_waits_for_the_pause_of_its_removal() {
         moved_to: Vec::new(),
         saving: MicroUsdPerHour(0),
     };
-    let plan = Plan { terminations: vec![removal], ..launches(&["a"]) };
-    let snapshot = harness.snapshot(0, ClusterState::default());
+    // Virtual pods move with the node, and are no reason to launch the replacement without the removal.
+    let plan = Plan { terminations: vec![removal], ..launches(&["av"]) };
+    let snapshot = buffers::with_virtual_pod(&mut harness, 0, "");
     assert_eq!(harness.next(&snapshot, 0), Step::Plan);
     harness.record_plan(&snapshot, plan.clone(), 0);
-    assert_eq!(actions(&harness.next(&snapshot, 0)), ["a"]);
-    for action in ["a", "remove"] {
+    assert_eq!(actions(&harness.next(&snapshot, 0)), ["av"]);
+    for action in ["av", "remove"] {
         harness.outcome(action, OutcomeStatus::Accepted, 0, 1);
         harness.outcome(action, OutcomeStatus::Failed, 0, 2);
     }
-    let snapshot = harness.snapshot(3, ClusterState::default());
+    let snapshot = buffers::with_virtual_pod(&mut harness, 3, "");
     assert_eq!(harness.next(&snapshot, 3), Step::Plan);
     harness.record_plan(&snapshot, plan, 3);
     // A launch that failed once has no backoff of its own. It is not sent without the removal, so a newer snapshot
