@@ -125,3 +125,42 @@ async fn send(sender: &Sender, message: Message) -> Result<(), Status> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshots::tests::published;
+    use plimsoll_model::snapshot::Snapshot;
+    use tokio::sync::watch;
+
+    fn snapshot(sequence: u64) -> Option<Arc<PublishedSnapshot>> {
+        Some(Arc::new(published(Snapshot { sequence, ..Snapshot::default() })))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_lags_gets_a_delta_and_one_that_lags_far_behind_a_full_snapshot() {
+        let newest = watch::Sender::new(snapshot(1));
+        let (sender, mut receiver) = mpsc::channel(QUEUE);
+        let receiving = newest.subscribe();
+        let following = tokio::spawn(async move { follow(receiving, &sender, false).await });
+        // Up to 256 snapshots behind.
+        for (sequence, is_delta) in [(1, false), (257, true), (514, false)] {
+            newest.send_replace(snapshot(sequence));
+            let message = receiver.recv().await.unwrap().unwrap().message;
+            assert_eq!(matches!(message, Some(Message::Delta(_))), is_delta, "{message:?}");
+        }
+        drop(receiver);
+        assert!(following.await.unwrap().is_ok(), "it ends with its client");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_stream_of_a_client_that_takes_nothing_ends() {
+        let newest = watch::Sender::new(snapshot(1));
+        let (sender, _receiver) = mpsc::channel(1);
+        sender.try_send(Ok(WatchSnapshotResponse::default())).unwrap();
+        let began = tokio::time::Instant::now();
+        let ended = follow(newest.subscribe(), &sender, false).await;
+        assert_eq!(ended.err().map(|status| status.code()), Some(tonic::Code::ResourceExhausted));
+        assert_eq!(began.elapsed().as_secs(), PATIENCE.as_secs());
+    }
+}
