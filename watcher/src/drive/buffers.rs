@@ -76,36 +76,27 @@ pub fn buffer_reports(published: &PublishedSnapshot, plan: &Plan) -> Vec<BufferR
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plimsoll_model::plan::{Placement, Unschedulable};
-    use plimsoll_model::snapshot::{BufferPod, Pod, PodState};
-    use plimsoll_model::time::Timestamp;
+    use crate::samples::{node, pod as existing_pod};
+    use crate::snapshots::tests::published;
+    use plimsoll_model::plan::{Launch, Placement, Unschedulable};
+    use plimsoll_model::snapshot::{BufferPod, Pod};
 
     fn pod(uid: &str, buffer: Option<&str>) -> Pod {
-        Pod {
-            uid: uid.into(),
-            namespace: "shop".to_owned(),
-            name: uid.to_owned(),
-            shape: "s".into(),
-            state: PodState::Pending,
-            created: Timestamp(0),
-            stays_with_node: false,
-            terminating: false,
-            returns: false,
-            do_not_disrupt_until: None,
-            eviction_cost_milli: 0,
-            pod_disruption_budgets: Vec::new(),
-            buffer: buffer.map(|buffer| BufferPod { buffer: buffer.to_owned(), node: None }),
-        }
+        let buffer = buffer.map(|buffer| BufferPod { buffer: buffer.to_owned(), node: None });
+        Pod { buffer, ..existing_pod(uid) }
+    }
+
+    fn pod_ref(uid: &str) -> PodRef {
+        PodRef { name: format!("shop/{uid}"), uid: uid.into() }
+    }
+
+    fn on(node: &str, pods: &[&str]) -> Placement {
+        Placement { node: node.into(), pods: pods.iter().map(|uid| pod_ref(uid)).collect() }
     }
 
     #[test]
     fn virtual_pods_are_removed_from_placements_and_unschedulable_pods() {
         let snapshot = Snapshot { pods: vec![pod("a", None), pod("v", Some("spare"))], ..Snapshot::default() };
-        let pod_ref = |uid: &str| PodRef { name: format!("shop/{uid}"), uid: uid.into() };
-        let on = |node: &str, pods: &[&str]| Placement {
-            node: node.into(),
-            pods: pods.iter().map(|uid| pod_ref(uid)).collect(),
-        };
         let unschedulable = |uid: &str| Unschedulable { pod: pod_ref(uid), reasons: Default::default() };
         let plan = Plan {
             placements: vec![on("n1", &["a", "v"]), on("n2", &["v"])],
@@ -116,5 +107,83 @@ mod tests {
         assert_eq!((visible.placements, visible.unschedulable), (vec![on("n1", &["a"])], vec![unschedulable("a")]));
         let without = Snapshot { pods: vec![pod("a", None)], ..Snapshot::default() };
         assert_eq!(without_virtual_pods(plan.clone(), &without), plan);
+    }
+
+    #[test]
+    fn the_virtual_pods_of_launches_are_told_to_the_actuator() {
+        let snapshot = Snapshot { pods: vec![pod("a", None), pod("v", Some("spare"))], ..Snapshot::default() };
+        let launch = Launch {
+            action_id: "a".into(),
+            node_pool: "default".into(),
+            node_class: "default".to_owned(),
+            offerings: Default::default(),
+            requirements: Default::default(),
+            requests: Default::default(),
+            taints: Vec::new(),
+            labels: Default::default(),
+            pods: vec![pod_ref("a"), pod_ref("v")],
+            prioritized: false,
+            why: String::new(),
+        };
+        let plan = Plan { launches: vec![launch], placements: vec![on("n1", &["w"])], ..Plan::default() };
+        assert_eq!(launched_virtual_pods(&plan, &snapshot), BTreeSet::from(["v".into()]));
+    }
+
+    #[test]
+    fn the_capacity_of_a_buffer_exists_once_nodes_in_service_have_room_for_all_of_its_pods() {
+        let buffer = |namespace: &str, name: &str, replicas: u32, ready: BufferReady| BufferReport {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            uid: format!("{namespace}-{name}"),
+            strategy: String::new(),
+            pod_template: None,
+            pod_template_generation: None,
+            replicas,
+            ready,
+            message: String::new(),
+            provisioning: None,
+            room: String::new(),
+        };
+        let buffers = vec![
+            buffer("shop", "spare", 2, BufferReady::Resolved),
+            buffer("other", "spare", 1, BufferReady::Resolved),
+            buffer("shop", "empty", 0, BufferReady::Resolved),
+            buffer("shop", "broken", 0, BufferReady::PodTemplateNotFound),
+        ];
+        let other = Pod { namespace: "other".to_owned(), ..pod("o", Some("spare")) };
+        let pods = vec![pod("a", Some("spare")), pod("b", Some("spare")), other, pod("p", None)];
+        let nodes = [
+            ("in-service", NodeState::Initialized),
+            ("registered", NodeState::Registered),
+            ("in-flight", NodeState::InFlight),
+        ];
+        let nodes = nodes.map(|(name, state)| plimsoll_model::snapshot::Node { state, ..node(name, "default") }).into();
+        let mut published = published(Snapshot { pods, nodes, ..Snapshot::default() });
+        published.buffers = buffers.clone();
+        for (placements, spare, other) in [
+            (vec![on("in-service", &["a", "b"])], 2, 0),
+            (vec![on("in-service", &["a"]), on("registered", &["b"])], 1, 0),
+            (vec![on("in-service", &["o", "p"]), on("in-flight", &["a", "b"])], 0, 1),
+            (vec![on("gone", &["a", "b", "o"])], 0, 0),
+        ] {
+            let plan = Plan { placements, ..Plan::default() };
+            let room = |fitting: u32, wanted: u32| {
+                let is_there = fitting == wanted;
+                let (fits, requires) =
+                    (BufferProvisioning::FitsExistingCapacity, BufferProvisioning::RequiresNewCapacity);
+                let text = format!("nodes in service have room for {fitting} of {wanted} pods");
+                (if is_there { fits } else { requires }, text)
+            };
+            let expected = [
+                room(spare, 2),
+                room(other, 1),
+                (BufferProvisioning::BufferEmpty, String::new()),
+                (BufferProvisioning::NotReadyForProvisioning, String::new()),
+            ];
+            let expected: Vec<BufferReport> = std::iter::zip(&buffers, expected)
+                .map(|(buffer, (state, room))| BufferReport { provisioning: Some(state), room, ..buffer.clone() })
+                .collect();
+            assert_eq!(buffer_reports(&published, &plan), expected, "{:?}", plan.placements);
+        }
     }
 }

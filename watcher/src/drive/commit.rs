@@ -122,6 +122,7 @@ mod tests {
         let mut harness = Harness::new();
         harness.observe(0, "a", "a");
         harness.observe(700, "ab", "ab");
+        assert_eq!(harness.wait.waiting_pods(), 2);
         assert_eq!(harness.waiting(1600, "ab"), "ab");
         assert_eq!(harness.wait.deadline(), Some(harness.at(1700)));
         assert_eq!(harness.waiting(1700, "ab"), "");
@@ -145,6 +146,16 @@ mod tests {
         harness.observe(0, "ab", "ab");
         harness.observe(100, "abc", "");
         assert_eq!((harness.waiting(100, "abc").as_str(), harness.wait.waiting_pods()), ("", 0));
+        assert_eq!(harness.wait.deadline(), None);
+    }
+
+    #[test]
+    fn a_pod_that_comes_when_the_wait_ends_waits_anew() {
+        let mut harness = Harness::new();
+        harness.observe(0, "a", "a");
+        harness.observe(1000, "ab", "ab");
+        assert_eq!(harness.waiting(1000, "ab"), "b");
+        assert_eq!(harness.wait.deadline(), Some(harness.at(2000)));
     }
 
     #[test]

@@ -266,10 +266,48 @@ mod tests {
             now += MAX_UNDONE_PAUSE;
             retries.undone(&action, now);
             assert_eq!(retries.until(&key, now), Some(now + Duration::from_secs(seconds)));
+            assert!(retries.has_failed(&key), "it was undone");
             now += Duration::from_secs(seconds);
         }
         retries.succeeded(&"600".into());
         assert!(!retries.has_failed(&key));
+    }
+
+    #[test]
+    fn a_rejection_shortens_neither_the_pause_after_an_undone_removal_nor_its_memory() {
+        let (mut retries, start) = (Retries::default(), Instant::now());
+        let key = RetryKey::from(&removal("next"));
+        retries.sent(&removal("a"));
+        retries.undone(&"a".into(), start);
+        retries.failed(&"a".into(), start);
+        assert_eq!(retries.until(&key, start), Some(start + FIRST_UNDONE_PAUSE));
+        // The next attempt takes 20 minutes until it is undone.
+        let later = start + Duration::from_secs(1200);
+        retries.undone(&"a".into(), later);
+        assert_eq!(retries.until(&key, later), Some(later + 2 * FIRST_UNDONE_PAUSE));
+    }
+
+    #[test]
+    fn a_node_pauses_until_the_longest_of_its_pauses_ends() {
+        let pauses = |fail: fn(&mut Retries, &ActionId, Instant)| {
+            let (mut retries, start) = (Retries::default(), Instant::now());
+            retries.undone_node(&"n".into(), start);
+            retries.sent(&removal("a"));
+            (0..2).for_each(|_| fail(&mut retries, &"a".into(), start));
+            let ends = retries.paused_nodes(&Snapshot::default(), start).into_values();
+            ends.map(|end| end - start).collect::<Vec<_>>()
+        };
+        assert_eq!(pauses(Retries::failed), [FIRST_UNDONE_PAUSE], "two rejections pause it for a moment");
+        assert_eq!(pauses(Retries::undone), [2 * FIRST_UNDONE_PAUSE]);
+    }
+
+    #[test]
+    fn a_short_pause_of_removals_does_not_end_a_longer_one() {
+        let (mut retries, start) = (Retries::default(), Instant::now());
+        let until = start + Duration::from_secs(60);
+        retries.pause_removals(until);
+        retries.over_budget(&"a".into(), start);
+        assert_eq!(retries.removals_wait(start), Some(until));
     }
 
     #[test]
@@ -332,7 +370,7 @@ mod tests {
     fn old_failures_are_forgotten() {
         let (mut retries, start) = (Retries::default(), Instant::now());
         retries.failed(&ActionId::from("a"), start);
-        retries.failed(&ActionId::from("b"), start + MEMORY_AFTER_FAILURE + FIRST_PAUSE);
+        retries.failed(&ActionId::from("b"), start + MEMORY_AFTER_FAILURE);
         assert_eq!(retries.failures.len(), 1);
     }
 }

@@ -162,6 +162,16 @@ mod tests {
     }
 
     #[test]
+    fn a_replacement_stays_while_one_of_the_removals_that_it_serves_stays() {
+        for unwanted in ["t1", "t2"] {
+            let mut plan = plan();
+            plan.terminations.push(termination("t2", &[2], &["m"]));
+            let part = subset(&plan, |_| true, |one| one.action_id.as_str() != unwanted, |_| false);
+            assert_eq!((part.launches.len(), part.terminations.len()), (3, 2), "without {unwanted}");
+        }
+    }
+
+    #[test]
     fn a_removal_goes_with_its_replacement_and_the_other_way_round() {
         let part = subset(&plan(), |one| one.action_id.as_str() != "l2", |_| true, |_| false);
         assert_eq!(ids(&part), ["l0", "l1", "t0"]);

@@ -123,6 +123,55 @@ fn removals_of_nodes_with_many_pods_are_bounded_by_their_size() {
 }
 
 #[test]
+fn the_first_action_is_sent_although_it_does_not_fit() {
+    let launches: Vec<Launch> = (0..601).map(|n| launch(&n.to_string(), "a")).collect();
+    let replacements: Vec<usize> = (0..600).collect();
+    let terminations = vec![removal("large", &replacements, &[])];
+    let part = first_actions(Plan { launches, terminations, ..Plan::default() }, |_| false);
+    assert_eq!((part.launches.len(), part.terminations.len()), (600, 1));
+    let pods: Vec<String> = (0..80_000).map(|n| n.to_string()).collect();
+    let pods: Vec<&str> = pods.iter().map(String::as_str).collect();
+    let plan = Plan { terminations: ["large", "next"].map(|id| removal(id, &[], &pods)).into(), ..Plan::default() };
+    assert!(size(&plan) > 2 * MAX_TERMINATION_BYTES);
+    let part = first_actions(plan, |_| false);
+    assert_eq!(part.terminations.iter().map(|it| it.action_id.as_str()).collect::<Vec<_>>(), ["large"]);
+}
+
+#[test]
+fn removals_whose_replacements_do_not_fit_take_up_no_room() {
+    let launches = (0..600).map(|n| launch(&n.to_string(), "a")).collect();
+    let mut terminations: Vec<Termination> = (0..6000).map(|n| removal(&n.to_string(), &[599], &[])).collect();
+    terminations.push(removal("alone", &[], &[]));
+    let part = first_actions(Plan { launches, terminations, ..Plan::default() }, |_| false);
+    assert_eq!(part.terminations.iter().map(|it| it.action_id.as_str()).collect::<Vec<_>>(), ["alone"]);
+}
+
+#[test]
+fn a_replacement_for_virtual_pods_waits_for_its_removal() {
+    let pods: Vec<String> = (0..40_000).map(|n| n.to_string()).collect();
+    let pods: Vec<&str> = pods.iter().map(String::as_str).collect();
+    let plan = Plan {
+        launches: vec![launch("a", "a"), launch("b", "b")],
+        terminations: vec![removal("first", &[0], &pods), removal("second", &[1], &pods)],
+        ..Plan::default()
+    };
+    let launches = |virtual_pod: &str| {
+        let part = first_actions(plan.clone(), |uid| uid.as_str() == virtual_pod);
+        assert_eq!(part.terminations.len(), 1, "the second does not fit");
+        part.launches.len()
+    };
+    assert_eq!((launches("b"), launches("none")), (1, 2), "pods of its own are a reason to launch it now");
+}
+
+#[test]
+fn as_many_items_fit_as_have_room_and_always_one() {
+    let fitting_of = |sizes: &[usize]| fitting(sizes.iter().copied(), 10);
+    for (sizes, expected) in [(&[4, 6, 1][..], 2), (&[4, 7], 1), (&[11, 1], 1), (&[11], 1), (&[], 0)] {
+        assert_eq!(fitting_of(sizes), expected, "{sizes:?}");
+    }
+}
+
+#[test]
 fn placements_are_bounded_by_their_size() {
     let on = |n: u32| Placement { node: format!("node-{n}").as_str().into(), pods: vec![pod(&n.to_string())] };
     let placements: Vec<Placement> = (0..40_000).map(on).collect();
