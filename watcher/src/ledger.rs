@@ -177,15 +177,31 @@ mod tests {
         assert_eq!(names(&ledger), ["b", "c"], "what has not come again is gone");
     }
 
-    #[test]
-    fn unavailable_offerings_expire() {
-        let offering = UnavailableOffering {
+    /// An offering without capacity for another three seconds.
+    fn offering() -> UnavailableOffering {
+        UnavailableOffering {
             instance_type: Some("c5.large".to_owned()),
             zone: None,
             capacity_type: CapacityType::Spot,
             remaining: Millis(3000),
-        };
-        let unavailable = UnavailableOfferings::received(vec![offering], Timestamp(10_000));
+        }
+    }
+
+    #[test]
+    fn offerings_without_capacity_stay_until_they_change() {
+        let mut ledger = Ledger::default();
+        assert_eq!(ledger.unavailable(), None);
+        for (told, expected) in
+            [(Some(vec![offering()]), vec![offering()]), (None, vec![offering()]), (Some(vec![]), vec![])]
+        {
+            ledger.apply(LedgerUpdate { unavailable_offerings: told, ..update(1, &[], true) }, Timestamp(0));
+            assert_eq!(ledger.unavailable().map(|list| list.at(Timestamp(0))), Some(expected));
+        }
+    }
+
+    #[test]
+    fn unavailable_offerings_expire() {
+        let unavailable = UnavailableOfferings::received(vec![offering()], Timestamp(10_000));
         assert_eq!(unavailable.at(Timestamp(12_000))[0].remaining, Millis(1000));
         assert_eq!(unavailable.at(Timestamp(13_000)), []);
     }
