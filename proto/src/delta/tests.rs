@@ -238,6 +238,13 @@ fn the_same_object_in_another_list_has_another_checksum() {
     assert_ne!(checksum(&in_one), checksum(&in_other));
 }
 
+/// Recordings and services of other versions depend on it. The number was computed apart: FNV-1a, mixed by SplitMix64.
+#[test]
+fn the_checksum_is_the_same_in_all_versions() {
+    assert_eq!(checksum(&three_objects()), 0x13f7_211a_af26_125c);
+    assert_eq!(checksum(&Snapshot::default()), 0);
+}
+
 /// A chunk is a message, whose size is bounded.
 #[test]
 fn no_chunk_has_more_objects_than_asked_for_of_all_lists_together() {
@@ -264,4 +271,19 @@ fn no_chunk_of_large_objects_is_too_large_for_a_message() {
     let sizes: Vec<usize> = chunks(&snapshot, 1000).iter().map(Message::encoded_len).collect();
     assert!((10..20).contains(&sizes.len()) && sizes.iter().all(|size| *size < 6 << 20), "{sizes:?}");
     assert_eq!(mirror_of(&snapshot, 1000).snapshot(), Some(&snapshot));
+}
+
+#[test]
+fn a_chunk_may_have_exactly_the_maximum_of_bytes() {
+    let ignored =
+        |uid: &str, bytes: usize| IgnoredPod { uid: uid.into(), pod: "shop/web".to_owned(), reason: "x".repeat(bytes) };
+    let of = |bytes: usize| Snapshot { ignored: vec![ignored("a", bytes), ignored("b", 9)], ..Snapshot::default() };
+    let size = |snapshot: &Snapshot| -> usize {
+        snapshot.ignored.iter().map(|pod| crate::snapshot::v1::IgnoredPod::from(pod).encoded_len()).sum()
+    };
+    // Near the maximum, each further byte of a text is one byte of the message.
+    let near = (4 << 20) - 100;
+    let bytes = near + (4 << 20) - size(&of(near));
+    assert_eq!(size(&of(bytes)), 4 << 20);
+    assert_eq!((chunks(&of(bytes), 1000).len(), chunks(&of(bytes + 1), 1000).len()), (1, 2));
 }
