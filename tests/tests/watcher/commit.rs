@@ -15,7 +15,7 @@ async fn a_pod_that_kube_scheduler_has_not_judged_buys_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn launches_wait_until_all_pods_of_the_owner_are_seen() {
-    let (fixture, _watcher) = Fixture::with_watcher().await;
+    let (fixture, watcher) = Fixture::with_watcher().await;
     fixture.replica_set("web", 3);
     for name in ["web-0", "web-1"] {
         fixture.pending_pod(name, Some("web"));
@@ -23,6 +23,7 @@ async fn launches_wait_until_all_pods_of_the_owner_are_seen() {
     fixture.pod("web-2", Some("web"));
     tokio::time::sleep(Duration::from_millis(900)).await;
     assert_eq!(fixture.actuator.executions(), 0, "one pod is not marked yet");
+    assert!(watcher.metrics_say("plimsoll_watcher_waiting_pods 2\n"));
     fixture.mark_unschedulable("web-2");
     let took = fixture.until("launches were requested", || fixture.actuator.executions() > 0).await;
     assert!(took < Duration::from_millis(50), "{took:?}: all are seen, nothing is waited for");

@@ -77,6 +77,13 @@ impl Fixture {
     }
 
     pub(crate) fn watcher_with(&self, name: &str, actuators: &[&str], settings: Settings) -> Watcher {
+        self.watcher_with_lease(LeaseConfig::new(NAMESPACE, lease::WATCHER, name), actuators, settings)
+    }
+
+    /// Starts a watcher with the name of the holder in `lease`.
+    pub(crate) fn watcher_with_lease(&self, lease: LeaseConfig, actuators: &[&str], settings: Settings) -> Watcher {
+        let name = lease.holder.clone();
+        let name = name.as_str();
         let (readiness, metrics, shutdown) = (Readiness::default(), Metrics::new("watcher"), Shutdown::default());
         let names = |list: &[&str]| list.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let parts = Parts {
@@ -85,7 +92,7 @@ impl Fixture {
             settings,
             scheduler: self.network.pool(name, &names(&["scheduler-0", "scheduler-1"])),
             actuator: self.network.pool(name, &names(actuators)),
-            lease: LeaseConfig::new(NAMESPACE, lease::WATCHER, name),
+            lease,
             listener: Listener::Memory(self.network.listen(name, name)),
             metrics: metrics.clone(),
             readiness: readiness.clone(),
@@ -105,6 +112,13 @@ impl Fixture {
         self.write(|store, write| store.create(kind, namespace, object, write)).unwrap();
         let patch = Patch::Merge(json!({ "status": status }));
         self.write(|store, write| store.patch(kind, namespace, name, Part::Status, &patch, write)).unwrap();
+    }
+
+    /// Changes an object.
+    pub(crate) fn patch(&self, kind: ResourceId, name: &str, patch: Value) {
+        let namespace = if kind.get().namespaced { NAMESPACE } else { "" };
+        let patch = Patch::Merge(patch);
+        self.write(|store, write| store.patch(kind, namespace, name, Part::Main, &patch, write)).unwrap();
     }
 
     /// A pod that kube-scheduler could not place, of the given ReplicaSet if any.

@@ -4,10 +4,12 @@
 
 mod actuator;
 mod commit;
+mod executions;
 mod failover;
 mod first_call;
 mod fixture;
 mod knowing;
 mod optional_kinds;
+mod plans;
 mod scheduler;
 mod stream;

@@ -3,7 +3,7 @@
 use parking_lot::Mutex;
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::money::MicroUsdPerHour;
-use plimsoll_model::plan::{Launch, OfferingChoice, Plan, PodRef, Reason, ReasonCode, Unschedulable};
+use plimsoll_model::plan::{Launch, OfferingChoice, Plan, PlanOptions, PodRef, Reason, ReasonCode, Unschedulable};
 use plimsoll_model::snapshot::{PodState, Snapshot};
 use plimsoll_model::time::{Millis, Timestamp};
 use plimsoll_proto::delta::Mirror;
@@ -32,12 +32,18 @@ pub(crate) struct State {
     pub(crate) full: usize,
     /// Number of received catalogs.
     pub(crate) catalogs: usize,
+    /// Options of the plans that were asked for, in order.
+    pub(crate) asked: Vec<PlanOptions>,
     /// Snapshots planned for, in order.
     pub(crate) planned: Vec<Snapshot>,
     /// Whether plans get no response.
     pub(crate) stalled: bool,
     /// How long a plan takes.
     pub(crate) delay: Duration,
+    /// Whether launches are sent at once, and only the rest of a plan takes as long as a plan does.
+    pub(crate) early: bool,
+    /// Whether plans fail at once.
+    pub(crate) fail: bool,
     /// Whether plans with removals get no response.
     pub(crate) slow_removals: bool,
     /// Number of plans with removals that got no response.
@@ -121,10 +127,16 @@ impl FakeScheduler {
                     }
                     let snapshot = mirror.snapshot().unwrap();
                     assert_eq!(snapshot.sequence, ask.sequence);
+                    let options = ask.options.map(PlanOptions::from).unwrap_or_default();
+                    let removals = options.disruption;
+                    self.with(|state| state.asked.push(options));
                     if self.with(|state| state.stalled) {
                         continue;
                     }
-                    let removals = ask.options.as_ref().is_none_or(|options| options.disruption);
+                    if self.with(|state| state.fail) {
+                        answers.send(Err(Status::internal("the test says so"))).await.ok()?;
+                        return None;
+                    }
                     if self.with(|state| state.slow_removals) && removals {
                         self.with(|state| state.unanswered_removals += 1);
                         continue;
@@ -135,13 +147,21 @@ impl FakeScheduler {
                         answers.send(Err(status)).await.ok()?;
                         return None;
                     }
-                    let delay = self.with(|state| state.delay);
+                    let fragment = |last: bool, plan: &Plan| {
+                        let part = Some(plan.into());
+                        answer(Answer::PlanFragment(PlanFragment { sequence: ask.sequence, last, part }))
+                    };
+                    let (delay, early) = self.with(|state| (state.delay, state.early));
+                    if early {
+                        answers.send(fragment(false, &self.solve(snapshot))).await.ok()?;
+                    }
                     if !delay.is_zero() {
                         tokio::time::sleep(delay).await;
                     }
-                    let part = Some((&self.solve(snapshot)).into());
-                    let fragment = PlanFragment { sequence: ask.sequence, last: true, part };
-                    answers.send(answer(Answer::PlanFragment(fragment))).await.ok()?;
+                    let rest =
+                        || Plan { snapshot_sequence: snapshot.sequence, ledger: snapshot.ledger, ..Plan::default() };
+                    let plan = if early { rest() } else { self.solve(snapshot) };
+                    answers.send(fragment(true, &plan)).await.ok()?;
                 }
             }
         }

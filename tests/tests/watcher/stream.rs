@@ -44,3 +44,21 @@ async fn once_ends_after_the_first() {
     }
     assert_eq!(mirror.snapshot().unwrap().node_pools.len(), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_bounded_number_of_clients_follows_snapshots() {
+    let (fixture, watcher) = Fixture::with_watcher().await;
+    let (_, channel) = fixture.network.pool("someone", &["watcher-0".to_owned()]).channel().await.unwrap();
+    let mut client = WatcherServiceClient::new(channel);
+    let mut streams = Vec::new();
+    for _ in 0..16 {
+        streams.push(client.watch_snapshot(WatchSnapshotRequest { once: false }).await.unwrap());
+    }
+    let follow = |clients: usize| watcher.metrics_say(&format!("plimsoll_watcher_subscribers {clients}\n"));
+    fixture.until("all follow", || follow(16)).await;
+    let refused = client.watch_snapshot(WatchSnapshotRequest { once: true }).await;
+    assert_eq!(refused.err().map(|status| status.code()), Some(tonic::Code::ResourceExhausted));
+    streams.pop();
+    fixture.until("one has left", || follow(15)).await;
+    assert!(client.watch_snapshot(WatchSnapshotRequest { once: true }).await.is_ok());
+}

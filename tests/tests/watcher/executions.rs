@@ -1,0 +1,77 @@
+//! Plans are sent to the actuator that leads, and only while the watcher does.
+
+use crate::actuator::{FakeActuator, Then};
+use crate::fixture::{Fixture, NAMESPACE};
+use plimsoll_model::names::lease;
+use plimsoll_runtime::lease::LeaseConfig;
+use plimsoll_sim::apiserver::faults::{Effect, Matcher};
+use plimsoll_watcher::service::Settings;
+use std::time::Duration;
+use tonic::Code;
+
+const NONE_FAILED: &str = "plimsoll_watcher_executions_total{result=\"failed\"} 0\n";
+
+#[tokio::test(start_paused = true)]
+async fn a_plan_follows_a_standby_to_its_leader_without_a_pause() {
+    let fixture = Fixture::new();
+    let leader = FakeActuator::start(&fixture.network, "actuator-1");
+    let watcher = fixture.watcher("watcher-0", &["actuator-0", "actuator-1"]);
+    fixture.until("it is ready", || watcher.readiness.is_ready()).await;
+    fixture.until("it leads", || watcher.metrics_say("plimsoll_watcher_leading 1\n")).await;
+    // The streams that are open stay open.
+    fixture.actuator.with(|state| state.standby_of = Some("actuator-1".to_owned()));
+    fixture.pending_pod("a", None);
+    let took = fixture.until("a launch was requested", || leader.executions() == 1).await;
+    assert!(took < Duration::from_millis(50), "{took:?}");
+    assert!(watcher.metrics_say(NONE_FAILED));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_reported_in_an_execution_that_failed_is_reported_again() {
+    let (fixture, _watcher) = Fixture::with_watcher().await;
+    for scheduler in &fixture.schedulers {
+        scheduler.with(|state| state.impossible.push("web".to_owned()));
+    }
+    fixture.actuator.with(|state| state.then = Then::Fail(Code::Unavailable));
+    fixture.pending_pod("web", None);
+    fixture.until("it was reported again", || fixture.actuator.executions() == 3).await;
+    let names: Vec<String> = fixture.actuator.with(|state| {
+        let unschedulable = state.executions.iter().flat_map(|(_, execution)| &execution.plan.unschedulable);
+        unschedulable.map(|one| one.pod.name.clone()).collect()
+    });
+    assert_eq!(names, ["default/web"; 3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_open_execution_does_not_give_way_to_those_that_have_ended() {
+    let (fixture, _watcher) = Fixture::with_watcher().await;
+    for count in 1..=66 {
+        fixture.actuator.with(|state| state.then = if count == 1 { Then::StayOpen } else { Then::End });
+        fixture.pending_pod(&format!("web-{count}"), None);
+        fixture.until("a launch was requested", || fixture.actuator.executions() == count).await;
+    }
+    fixture.pass(1).await;
+    assert_eq!(fixture.actuator.with(|state| state.open), 1);
+}
+
+/// Rule 16: each side effect must end before the lease does.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_sent_that_the_lease_may_not_outlive() {
+    let fixture = Fixture::new();
+    // The lease of 15 s is given up after 14 s. A call takes up to 4 s, so none may begin in its last 4 s.
+    let usual = LeaseConfig::new(NAMESPACE, lease::WATCHER, "watcher-0");
+    let config = LeaseConfig { renew_deadline: Duration::from_secs(14), ..usual };
+    let watcher = fixture.watcher_with_lease(config, &["actuator-0"], Settings::default());
+    fixture.until("it is ready", || watcher.readiness.is_ready()).await;
+    fixture.until("it leads", || watcher.metrics_say("plimsoll_watcher_leading 1\n")).await;
+    let mut leases = Matcher::client("watcher-0");
+    leases.resource = Some("leases");
+    fixture.server.faults().always(leases, Effect::Drop);
+    // The last renewal was at most 2 s ago.
+    tokio::time::sleep(Duration::from_millis(11_500)).await;
+    fixture.pending_pod("a", None);
+    fixture.until("a plan was not sent", || !watcher.metrics_say(NONE_FAILED)).await;
+    assert!(watcher.metrics_say("plimsoll_watcher_leading 1\n"), "the lease is still held");
+    fixture.until("it no longer leads", || watcher.metrics_say("plimsoll_watcher_leading 0\n")).await;
+    assert_eq!(fixture.actuator.executions(), 0);
+}

@@ -1,0 +1,146 @@
+//! Requests for plans: their early launches, their failures, and what else waits for them.
+
+use crate::fixture::Fixture;
+use crate::scheduler::State;
+use plimsoll_model::execution::OutcomeReason;
+use plimsoll_model::plan::PlanOptions;
+use plimsoll_sim::apiserver::ResourceId;
+use plimsoll_watcher::service::Settings;
+use serde_json::json;
+use std::time::Duration;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+impl Fixture {
+    /// Sets the state of all schedulers.
+    fn set_schedulers(&self, set: impl Fn(&mut State)) {
+        self.schedulers.iter().for_each(|scheduler| scheduler.with(&set));
+    }
+
+    /// Options of the plans that were asked for.
+    fn asked(&self) -> Vec<PlanOptions> {
+        self.schedulers.iter().flat_map(|scheduler| scheduler.with(|state| state.asked.clone())).collect()
+    }
+
+    /// Number of requests for plans with removals.
+    fn searches(&self) -> usize {
+        self.asked().iter().filter(|options| options.disruption).count()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn early_launches_are_executed_once_while_the_rest_of_the_plan_is_made() {
+    let (fixture, _watcher) = Fixture::with_watcher().await;
+    fixture.pass(1).await;
+    fixture.set_schedulers(|state| (state.early, state.delay) = (true, 5 * SECOND));
+    fixture.pending_pod("web", None);
+    let took = fixture.until("a launch was requested", || fixture.actuator.executions() == 1).await;
+    assert!(took < SECOND / 10, "{took:?}");
+    fixture.pass(30).await;
+    assert_eq!(fixture.actuator.launches(), ["for-default-web"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outcome_that_arrives_while_a_plan_is_made_counts_before_its_time_is_over() {
+    let fixture = Fixture::new();
+    let options = PlanOptions { disruption: false, ..PlanOptions::default() };
+    let settings = Settings { options, ..Settings::default() };
+    let watcher = fixture.watcher_with("watcher-0", &["actuator-0"], settings);
+    fixture.until("it leads", || watcher.metrics_say("plimsoll_watcher_leading 1\n")).await;
+    fixture.until("it has planned", || fixture.plans() > 0).await;
+    // Longer than the actuator may take to report an admission.
+    fixture.set_schedulers(|state| (state.early, state.delay) = (true, 12 * SECOND));
+    fixture.actuator.with(|state| state.reject = Some(OutcomeReason::LimitReached));
+    fixture.pending_pod("web", None);
+    let took = fixture.until("the launch was requested twice", || fixture.actuator.executions() == 2).await;
+    assert!(took < 13 * SECOND, "{took:?}: it failed once, so the next plan repeats it without a pause");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plan_for_pending_pods_is_completed_although_more_pods_arrive() {
+    let (fixture, _watcher) = Fixture::with_watcher().await;
+    fixture.pass(1).await;
+    fixture.set_schedulers(|state| state.delay = 5 * SECOND);
+    for count in 0..5 {
+        fixture.pending_pod(&format!("web-{count}"), None);
+        fixture.pass(1).await;
+    }
+    let took = fixture.until("a launch was requested", || fixture.actuator.executions() == 1).await;
+    assert!(took < SECOND, "{took:?} after the first five seconds");
+    assert_eq!(fixture.actuator.launches(), ["for-default-web-0"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_plan_with_removals_delays_no_other_one() {
+    let fixture = Fixture::new();
+    fixture.set_schedulers(|state| state.delay = 25 * SECOND);
+    let _watcher = fixture.watcher("watcher-0", &["actuator-0"]);
+    fixture.until("a plan with removals is made", || fixture.plans() > 0).await;
+    fixture.set_schedulers(|state| state.delay = Duration::ZERO);
+    let before = fixture.searches();
+    fixture.pending_pod("web", None);
+    let took = fixture.until("removals are planned again", || fixture.searches() > before).await;
+    assert!(took < 10 * SECOND, "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plan_with_removals_that_fails_at_once_is_asked_for_again() {
+    let fixture = Fixture::new();
+    fixture.set_schedulers(|state| state.fail = true);
+    let watcher = fixture.watcher("watcher-0", &["actuator-0"]);
+    let failed = || watcher.metrics_say("plimsoll_watcher_plans_total{result=\"failed\"} 1\n");
+    fixture.until("no scheduler has made a plan", failed).await;
+    fixture.set_schedulers(|state| state.fail = false);
+    fixture.until("a plan is made", || fixture.plans() > 0).await;
+    assert!(fixture.asked().iter().all(|options| options.disruption));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plan_for_pending_pods_that_times_out_delays_no_removals() {
+    let (fixture, watcher) = Fixture::with_watcher().await;
+    fixture.pass(1).await;
+    fixture.set_schedulers(|state| state.stalled = true);
+    fixture.pending_pod("web", None);
+    let failed = || watcher.metrics_say("plimsoll_watcher_plans_total{result=\"failed\"} 1\n");
+    fixture.until("the plan has timed out", failed).await;
+    fixture.set_schedulers(|state| state.stalled = false);
+    let before = fixture.searches();
+    let took = fixture.until("removals are planned", || fixture.searches() > before).await;
+    assert!(took < 10 * SECOND, "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_plan_keeps_a_node_whose_removal_was_undone() {
+    let (fixture, _watcher) = Fixture::with_watcher().await;
+    let taint = json!({"key": "karpenter.sh/disrupted", "effect": "NoSchedule"});
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}, "spec": {"taints": [taint]}});
+    fixture.put(ResourceId::NODES, "n1", node, &json!({"capacity": {"cpu": "4"}, "allocatable": {"cpu": "4"}}));
+    let is_leaving = |state: &mut State| {
+        state.planned.last().is_some_and(|snapshot| snapshot.nodes.iter().any(|node| node.deleting))
+    };
+    fixture.until("a plan knows of the removal", || fixture.schedulers[0].with(is_leaving)).await;
+    fixture.patch(ResourceId::NODES, "n1", json!({"spec": {"taints": null}}));
+    let is_kept =
+        || fixture.asked().last().is_some_and(|options| options.kept_nodes.iter().any(|node| node.as_str() == "n1"));
+    let took = fixture.until("the node is kept", is_kept).await;
+    assert!(took < SECOND, "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_launches_and_status_tell_of_virtual_pods() {
+    let (fixture, _watcher) = Fixture::with_watcher().await;
+    fixture.set_schedulers(|state| state.impossible.push("capacity-buffer-spare-1".to_owned()));
+    fixture.replica_set("web", 1);
+    let buffer = json!({"apiVersion": "autoscaling.x-k8s.io/v1beta1", "kind": "CapacityBuffer",
+        "metadata": {"name": "spare"},
+        "spec": {"scalableRef": {"apiGroup": "apps", "kind": "ReplicaSet", "name": "web"}, "replicas": 2}});
+    fixture.put(ResourceId::CAPACITY_BUFFERS, "spare", buffer, &json!({}));
+    fixture.until("a launch was requested", || !fixture.actuator.launches().is_empty()).await;
+    let execution = fixture.actuator.with(|state| state.executions[0].1.clone());
+    let launched: Vec<&str> = execution.plan.launched_pods().map(|pod| pod.name.as_str()).collect();
+    assert_eq!(launched, ["default/capacity-buffer-spare-2"]);
+    let uids: Vec<_> = execution.plan.launched_pods().map(|pod| pod.uid.clone()).collect();
+    assert_eq!(execution.virtual_pods.into_iter().collect::<Vec<_>>(), uids);
+    assert_eq!(execution.plan.unschedulable, [], "nobody could look for the pod");
+    assert_eq!(execution.buffers.len(), 1);
+}
