@@ -132,15 +132,13 @@ async fn reconcile(
 ) -> Result<Requeue, WriteError> {
     let claim = &*subject.claim;
     let name = claim.name_any();
-    if !claim.finalizers().iter().any(|finalizer| finalizer == TERMINATION_FINALIZER) {
-        let add = |claim: &mut NodeClaim| {
-            let finalizers = claim.finalizers_mut();
-            if !finalizers.iter().any(|finalizer| finalizer == TERMINATION_FINALIZER) {
-                finalizers.push(TERMINATION_FINALIZER.to_owned());
-            }
-        };
-        deps.writes.update(claim, ObjectPart::Main, add).await?;
-    }
+    let hold = |claim: &mut NodeClaim| {
+        let finalizers = claim.finalizers_mut();
+        if !finalizers.iter().any(|finalizer| finalizer == TERMINATION_FINALIZER) {
+            finalizers.push(TERMINATION_FINALIZER.to_owned());
+        }
+    };
+    deps.writes.update(claim, ObjectPart::Main, hold).await?;
     let ControlFlow::Continue(look_again) = missing.follow(&deps, claim, &subject.nodes).await? else {
         return Ok(None);
     };

@@ -311,9 +311,6 @@ impl TerminationFlow<'_> {
         }
         let claim = &*self.subject.claim;
         self.deps.writes.release(claim).await?;
-        if let Some(id) = self.instance() {
-            self.shared.instances.forget(id);
-        }
         self.shared.pending_replacements.forget(claim);
         let name = claim.name_any();
         self.deps.ledger.with(|ledger| {

@@ -45,7 +45,7 @@ fn blocked(
     is_empty: &dyn Fn(&NodeClaim) -> bool,
     now: Timestamp,
 ) -> Vec<(&'static str, usize)> {
-    let in_service = claims.iter().filter(|claim| claim.is_initialized() && !claim.is_instance_terminating());
+    let in_service = claims.iter().filter(|claim| claim.is_initialized());
     let total = u32::try_from(in_service.clone().count()).unwrap_or(u32::MAX);
     let mut closed = DisruptionReason::ALL.to_vec();
     closed.retain(|reason| pool.spec.allowed_disruptions(*reason, now, total) == 0);
@@ -135,9 +135,13 @@ mod tests {
     fn a_node_that_is_being_removed_is_not_blocked() {
         let pool = pool("WhenEmpty", &json!([{"nodes": "0"}]));
         let blocked_with = |claim: &NodeClaim| blocked(&pool, &[claim], &|_| true, Timestamp::UNIX_EPOCH);
-        let mut leaving = claim("a", &["Initialized", "Consolidatable"]);
-        assert_eq!(blocked_with(&leaving), [("Empty", 1)]);
+        let staying = claim("a", &["Initialized", "Consolidatable"]);
+        assert_eq!(blocked_with(&staying), [("Empty", 1)]);
+        let mut leaving = staying.clone();
         leaving.annotations_mut().insert(annotation::REMOVAL.to_owned(), String::new());
         assert_eq!(blocked_with(&leaving), []);
+        let mut deleted = staying;
+        deleted.metadata.deletion_timestamp = Some(serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap());
+        assert_eq!(blocked_with(&deleted), []);
     }
 }

@@ -80,6 +80,12 @@ impl TrackedInstance {
             InstancePhase::Running
         }
     }
+
+    /// Whether EC2 is to be asked to terminate the instance now.
+    fn is_due(&self, now: Timestamp) -> bool {
+        let may_try = self.refusal.as_ref().is_none_or(|refusal| refusal.again <= now);
+        self.end && !self.requested && may_try
+    }
 }
 
 /// Instances that terminations wait for.
@@ -136,11 +142,6 @@ impl Instances {
         self.watched.lock().get(id)?.refusal.as_ref().map(|refusal| refusal.error.clone())
     }
 
-    /// Stops tracking an instance.
-    pub(super) fn forget(&self, id: &str) {
-        self.watched.lock().remove(id);
-    }
-
     /// Makes the EC2 calls until `stop`.
     pub(super) async fn run(&self, deps: &Termination, stop: &CancellationToken) {
         loop {
@@ -162,8 +163,8 @@ impl Instances {
         }
     }
 
-    /// Forgets instances that are gone and have neither a NodeClaim nor a deleted Node any more: somebody has removed
-    /// the finalizers, so that nobody asks for them again.
+    /// Forgets instances that are gone and have neither a NodeClaim nor a deleted Node any more: nobody asks for them
+    /// again.
     fn retain(&self, asked_for: &BTreeSet<&str>, now: Timestamp) {
         let mut tracked = self.watched.lock();
         tracked.retain(|id, watched| asked_for.contains(id.as_str()) || watched.phase(now) != InstancePhase::Gone);
@@ -176,8 +177,7 @@ impl Instances {
 
     async fn terminate(&self, deps: &Termination) {
         let now = deps.clock.timestamp();
-        let due = |watched: &TrackedInstance| watched.refusal.as_ref().is_none_or(|refusal| refusal.again <= now);
-        let mut ids = self.ids(|watched| watched.end && !watched.requested && !watched.terminated && due(watched));
+        let mut ids = self.ids(|watched| watched.is_due(now));
         let shifted = in_shifted_zones(deps, now);
         ids.retain(|id| !shifted.contains(id));
         let report = |id: &str, answer: TerminateResult| {
@@ -287,6 +287,24 @@ mod tests {
         assert_eq!(instances.request_termination("i-1", time(0), time(212)), InstancePhase::Terminating);
         instances.answered("i-1", Ok(Some(InstanceState::Terminated)), time(213));
         assert_eq!(instances.request_termination("i-1", time(0), time(213)), InstancePhase::Gone);
+    }
+
+    #[test]
+    fn ec2_is_asked_for_a_termination_until_it_has_accepted() {
+        let instances = Instances::default();
+        let due = |at: i64| instances.ids(|watched| watched.is_due(Timestamp(at)));
+        instances.observe("i-1", Timestamp(0), Timestamp(0));
+        assert_eq!(due(0), [""; 0], "it is only observed");
+        instances.request_termination("i-1", Timestamp(0), Timestamp(0));
+        instances.request_termination("i-1", Timestamp(0), Timestamp(0));
+        instances.observe("i-1", Timestamp(0), Timestamp(0));
+        assert_eq!(due(0), ["i-1"]);
+        instances.answered("i-1", Err(CloudError::Throttled), Timestamp(0));
+        assert_eq!(due(0), ["i-1"]);
+        instances.answered("i-1", Err(CloudError::Denied { message: String::new() }), Timestamp(0));
+        assert_eq!((due(4_999), due(5_000)), (vec![], vec!["i-1".to_owned()]));
+        instances.answered("i-1", Ok(Some(InstanceState::ShuttingDown)), Timestamp(5_000));
+        assert_eq!(due(600_000), [""; 0]);
     }
 
     #[test]

@@ -65,7 +65,6 @@ async fn reconcile(deps: Termination, shared: Arc<Shared>, orphan: Orphan) -> Re
     }
     tracing::info!(node = node.name_any(), "removing finalizer from Node without NodeClaim");
     deps.writes.release(node).await?;
-    nodes::instance_id(node).into_iter().for_each(|id| shared.instances.forget(id));
     Ok(None)
 }
 

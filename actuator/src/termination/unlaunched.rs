@@ -53,7 +53,7 @@ impl LookUps {
         {
             let mut look_ups = self.all.lock();
             let look_up = look_ups.entry(uid.clone()).or_default();
-            if look_up.last != Timestamp::default() && now.since(look_up.last) < LOOK_UP_EVERY {
+            if now.since(look_up.last) < LOOK_UP_EVERY {
                 return Ok(false);
             }
             look_up.last = now;
@@ -71,8 +71,7 @@ impl LookUps {
             return Ok(false);
         }
         look_up.absence.missed(now);
-        let over =
-            look_up.absence.is_confirmed() && look_up.absence.duration().is_some_and(|duration| duration >= SETTLING);
+        let over = look_up.absence.duration().is_some_and(|duration| duration >= SETTLING);
         if over {
             look_ups.remove(&uid);
         }

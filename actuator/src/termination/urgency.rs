@@ -73,5 +73,5 @@ impl TerminationFlow<'_> {
 /// Whether a pod has to be deleted soon, so that it stops before the deadline.
 fn has_to_delete_soon(pods: &[Arc<Pod>], deadline: Option<Timestamp>, now: Timestamp) -> bool {
     let soon = now.saturating_add(BEFORE_DELETION).unwrap_or(Timestamp::MAX);
-    deadline.is_some() && !drain::plan(pods, deadline, true, soon).force.is_empty()
+    !drain::plan(pods, deadline, true, soon).force.is_empty()
 }
