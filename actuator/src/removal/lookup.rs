@@ -56,46 +56,54 @@ fn is_recent(since: Timestamp, now: Timestamp) -> bool {
 /// Pods that ran on other nodes when the claim was created for them, and still run there: the removal of their node was
 /// undone, or the leader stopped before it wrote the command. If the claim's node went, another would be launched.
 pub(super) fn pods_to_move(deps: &Removals, claim: &NodeClaim) -> Vec<PodUid> {
-    let is_recent = true_since(claim, INITIALIZED).is_some_and(|since| is_recent(since, deps.clock.timestamp()));
-    let Some(created) = claim.creation_timestamp().filter(|_| is_recent) else { return Vec::new() };
+    if !true_since(claim, INITIALIZED).is_some_and(|since| is_recent(since, deps.clock.timestamp())) {
+        return Vec::new();
+    }
     let listed = claim.annotations().get(annotation::PODS);
     let listed: Vec<PodUid> = listed.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
-    // A pod that was bound later was pending, and has another node by now.
-    let still_runs = |uid: &PodUid| {
-        let pod = deps.stores.pods.with_uid(uid.as_str()).filter(|pod| !pod.is_terminal());
-        let pod = pod.filter(|pod| pod.node_name.as_deref() != claim.node_name());
-        pod.and_then(|pod| pod.status.bound_since()).is_some_and(|bound| bound < created.0)
-    };
-    listed.into_iter().filter(still_runs).collect()
+    let pod = |uid: &PodUid| deps.stores.pods.with_uid(uid.as_str());
+    listed.into_iter().filter(|uid| pod(uid).is_some_and(|pod| still_runs_elsewhere(&pod, claim))).collect()
+}
+
+/// Whether the pod ran on another node when the claim was created, and still runs there. A pod that was bound later was
+/// pending, and has another node by now.
+fn still_runs_elsewhere(pod: &Pod, claim: &NodeClaim) -> bool {
+    let times = pod.status.bound_since().zip(claim.creation_timestamp());
+    let ran_before = times.is_some_and(|(bound, created)| bound < created.0);
+    ran_before && !pod.is_terminal() && pod.node_name.as_deref() != claim.node_name()
 }
 
 /// Claims in removal whose pods have had the time to come to their new nodes, also if `claim` is one of these: their
 /// drain ended two minutes ago or more, and the node of `claim` was in service then. Their instance may stay, for
 /// example since it is protected from termination.
 pub(super) fn long_drained(deps: &Removals, claim: &NodeClaim) -> BTreeSet<String> {
-    let now = deps.clock.timestamp();
+    let names: Vec<String> = deps.ledger.read(|ledger| ledger.removals().map(|(name, _)| name.to_owned()).collect());
+    let removed: Vec<Arc<NodeClaim>> = names.iter().filter_map(|name| deps.stores.claims.get(name)).collect();
+    drained_long_before(&removed, claim, deps.clock.timestamp())
+}
+
+fn drained_long_before(removed: &[Arc<NodeClaim>], claim: &NodeClaim, now: Timestamp) -> BTreeSet<String> {
     if true_since(claim, INITIALIZED).is_some_and(|since| is_recent(since, now)) {
         return BTreeSet::new();
     }
-    let mut claims: BTreeSet<String> =
-        deps.ledger.read(|ledger| ledger.removals().map(|(name, _)| name.to_owned()).collect());
-    claims.retain(|name| {
-        let removed = deps.stores.claims.get(name);
-        removed.and_then(|removed| true_since(&removed, DRAINED)).is_some_and(|since| !is_recent(since, now))
-    });
-    claims
+    let is_over = |removed: &&Arc<NodeClaim>| true_since(removed, DRAINED).is_some_and(|since| !is_recent(since, now));
+    removed.iter().filter(is_over).map(|removed| removed.name_any()).collect()
 }
 
 /// Requests of the existing pods that the claim is reserved for and that are not on its node. Such a pod is pending, or
 /// still runs on a node that is being deleted. The destination of a pod on the `removed` node is the plan's, so that a
 /// pod whose destination is reserved already does not count twice.
 fn requests_of_expected_pods(deps: &Removals, claim: &str, node: &str, removed: &NodeName) -> Resources {
-    let mut requests = Resources::new();
     let expected = expected_pods(deps, claim);
-    let existing = expected.iter().filter_map(|uid| deps.stores.pods.with_uid(uid.as_str()));
-    let is_elsewhere = |pod: &Arc<Pod>| ![Some(node), Some(removed.as_str())].contains(&pod.node_name.as_deref());
-    let coming: Vec<Arc<Pod>> = existing.filter(is_elsewhere).collect();
-    for spec in coming.iter().filter_map(|pod| pod.spec.as_ref()) {
+    let existing: Vec<Arc<Pod>> = expected.iter().filter_map(|uid| deps.stores.pods.with_uid(uid.as_str())).collect();
+    requests_elsewhere(&existing, [node, removed.as_str()])
+}
+
+/// Requests of the pods that are on none of these nodes.
+fn requests_elsewhere(pods: &[Arc<Pod>], nodes: [&str; 2]) -> Resources {
+    let mut requests = Resources::new();
+    let is_elsewhere = |pod: &&Arc<Pod>| pod.node_name.as_deref().is_none_or(|node| !nodes.contains(&node));
+    for spec in pods.iter().filter(is_elsewhere).filter_map(|pod| pod.spec.as_ref()) {
         // A pod that cannot be read is never bound by a plan.
         requests.add(&plimsoll_snapshot::effective_requests(spec).unwrap_or_default());
     }
@@ -133,5 +141,79 @@ pub(super) fn removal_objects<'a>(
         now: deps.clock.timestamp(),
         expected,
         nodes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    /// 2026-01-05T00:00:00Z.
+    const NOW: Timestamp = Timestamp(1_767_571_200_000);
+
+    fn ago(seconds: i64) -> jiff::Timestamp {
+        jiff::Timestamp::from_millisecond(NOW.0 - seconds * 1000).unwrap()
+    }
+
+    /// The claim of node `new`, created 100 s ago, with conditions that have been true for so many seconds.
+    fn claim(name: &str, conditions: &[(&str, i64)]) -> NodeClaim {
+        let condition = |(kind, seconds): &(&str, i64)| {
+            let since = ago(*seconds);
+            json!({"type": kind, "status": "True", "reason": kind, "message": "", "lastTransitionTime": since})
+        };
+        let conditions: Vec<Value> = conditions.iter().map(condition).collect();
+        serde_json::from_value(json!({
+            "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim",
+            "metadata": {"name": name, "creationTimestamp": ago(100)},
+            "spec": {"requirements": [], "nodeClassRef": {"group": "g", "kind": "k", "name": "n"}},
+            "status": {"nodeName": "new", "conditions": conditions},
+        }))
+        .unwrap()
+    }
+
+    /// A pod that was bound so many seconds ago.
+    fn pod(node: Option<&str>, bound: i64, phase: &str) -> Pod {
+        let scheduled = json!({"type": "PodScheduled", "status": "True", "lastTransitionTime": ago(bound)});
+        serde_json::from_value(json!({
+            "metadata": {"name": "p", "namespace": "ns"},
+            "spec": {"nodeName": node, "containers": [{"name": "c", "resources": {"requests": {"cpu": "500m"}}}]},
+            "status": {"phase": phase, "conditions": [scheduled]},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn nodes_are_kept_for_two_minutes() {
+        let is_recent = |milliseconds: i64| is_recent(Timestamp(NOW.0 - milliseconds), NOW);
+        assert_eq!([0, 119_999, 120_000].map(is_recent), [true, true, false]);
+        assert!(!is_recent(-1), "the clock of a former leader was ahead");
+    }
+
+    #[test]
+    fn a_pod_is_still_to_move_if_it_ran_elsewhere_before_its_node_was_launched() {
+        let claim = claim("c", &[]);
+        let moves = |node, bound, phase| still_runs_elsewhere(&pod(Some(node), bound, phase), &claim);
+        assert!(moves("old", 101, "Running"));
+        assert!(!moves("old", 99, "Running"), "it was pending");
+        assert!(!moves("new", 101, "Running"), "it is there");
+        assert!(!moves("old", 101, "Succeeded"), "it has ended");
+    }
+
+    /// Safety rule 9: both the end of the drain and the initialization of the node are two minutes ago.
+    #[test]
+    fn a_drain_is_over_two_minutes_after_its_end_and_after_the_initialization() {
+        let removed = [("early", [(DRAINED, 120)]), ("late", [(DRAINED, 119)])];
+        let removed = removed.map(|(name, conditions)| Arc::new(claim(name, &conditions)));
+        let drained = |conditions: &[(&str, i64)]| drained_long_before(&removed, &claim("c", conditions), NOW);
+        assert_eq!(drained(&[(INITIALIZED, 120)]), ["early".to_owned()].into());
+        assert_eq!(drained(&[(INITIALIZED, 119)]), BTreeSet::new());
+    }
+
+    #[test]
+    fn room_is_kept_for_pods_that_are_neither_there_nor_on_the_removed_node() {
+        let pods = [Some("there"), Some("removed"), Some("other"), None];
+        let pods = pods.map(|node| Arc::new(pod(node, 0, "Running")));
+        assert_eq!(requests_elsewhere(&pods, ["there", "removed"]).get("cpu"), 1000);
     }
 }
