@@ -16,7 +16,8 @@ fn claim(launched: bool) -> NodeClaim {
         "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim",
         "metadata": {"name": "c", "uid": "claim-uid", "generation": 1, "creationTimestamp": CREATED,
             "labels": {"team": "blue", "karpenter.sh/nodepool": "default"},
-            "annotations": {"note": "kept", "plimsoll.dev/pods": "[]"}},
+            "annotations": {"note": "kept", "plimsoll.dev/pods": "[]",
+                "karpenter.sh/nodeclaim-termination-timestamp": "2026-02-01T00:00:00Z"}},
         "spec": {
             "requirements": [], "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "x"},
             "taints": [{"key": "dedicated", "value": "yes", "effect": "NoSchedule"}],
@@ -97,6 +98,33 @@ fn registration_copies_the_claims_metadata_and_removes_the_unregistered_taint() 
     assert_eq!(step.reached, ["Registered"]);
     assert_eq!(step.status.unwrap().node_name.as_deref(), Some("n"));
     assert!(!step.taint_was_missing);
+}
+
+/// A leader may stop when it has written the Node and not yet the claim. Finalizers and owners of others stay.
+#[test]
+fn a_registration_that_was_interrupted_does_not_change_the_node_again() {
+    let others = json!({"metadata": {"finalizers": ["example.com/wait"],
+        "ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "other"}]}});
+    let written = step(&claim(true), &[&node(&others)], 30).node.unwrap();
+    assert_eq!(written.metadata.finalizers.clone().unwrap(), ["example.com/wait", "karpenter.sh/termination"]);
+    let owners = written.metadata.owner_references.iter().flatten();
+    assert_eq!(owners.map(|owner| owner.uid.as_str()).collect::<Vec<_>>(), ["other", "claim-uid"]);
+    let again = step(&claim(true), &[&written], 40);
+    assert_eq!((again.node, again.taint_was_missing, again.reached), (None, false, vec!["Registered"]));
+}
+
+/// Somebody may remove the label, or the owner.
+#[test]
+fn a_node_is_new_if_it_has_neither_the_label_nor_the_owner_of_a_registration() {
+    let registered = step(&claim(true), &[&node(&json!({}))], 30).node.unwrap();
+    let is_new = |with_label: bool, with_owner: bool| {
+        let mut node = registered.clone();
+        node.metadata.labels.as_mut().unwrap().retain(|key, _| with_label || key != "karpenter.sh/registered");
+        node.metadata.owner_references.as_mut().unwrap().retain(|_| with_owner);
+        super::node::is_new(&node, &claim(true))
+    };
+    assert_eq!([(true, true), (false, true), (true, false)].map(|(label, owner)| is_new(label, owner)), [false; 3]);
+    assert!(is_new(false, false));
 }
 
 #[test]

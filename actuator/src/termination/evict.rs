@@ -223,6 +223,31 @@ fn why(claim: &NodeClaim) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
+
+    fn attempt(pod: &str, grace: Option<u32>) -> Attempt {
+        let pod =
+            json!({"metadata": {"name": pod, "namespace": "ns", "uid": pod}, "spec": {"containers": []}, "status": {}});
+        Attempt { pod: Arc::new(serde_json::from_value(pod).unwrap()), grace }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refused_pod_is_tried_again_later_and_later_and_delays_neither_its_deletion_nor_others() {
+        let evictions = Evictions::default();
+        let (web, other) = (attempt("web", None), attempt("other", None));
+        let mut waits = Vec::new();
+        for _ in 0..9 {
+            evictions.pause(web.key());
+            waits.push(evictions.next(std::slice::from_ref(&web)).unwrap().as_millis());
+        }
+        assert_eq!(waits, [100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000]);
+        assert_eq!(evictions.next(&[attempt("web", Some(5))]), None);
+        evictions.pause(other.key());
+        assert_eq!(evictions.next(&[web.clone(), other]), Some(FIRST_PAUSE));
+        tokio::time::advance(LAST_PAUSE * 8).await;
+        evictions.pause(web.key());
+        assert_eq!(evictions.next(&[web]), Some(FIRST_PAUSE), "what was long ago is forgotten");
+    }
 
     #[test]
     fn a_drain_that_waits_for_pods_to_stop_says_so() {

@@ -159,12 +159,17 @@ fn a_drifted_node_is_replaced_although_its_pool_does_not_consolidate() {
 }
 
 #[test]
-fn a_node_that_is_not_in_service_has_no_verdict() {
+fn a_node_that_is_not_in_service_or_is_being_removed_has_no_verdict() {
     let starting = |c: &mut Cluster| {
         c.node["metadata"]["labels"].as_object_mut().unwrap().remove("karpenter.sh/initialized");
         c.pod["metadata"]["annotations"] = json!({"karpenter.sh/do-not-disrupt": "true"});
     };
     assert_eq!(after(starting), None);
+    let leaving = |c: &mut Cluster| {
+        c.claim["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        c.pod["metadata"]["annotations"] = json!({"karpenter.sh/do-not-disrupt": "true"});
+    };
+    assert_eq!(after(leaving), None);
 }
 
 #[test]
