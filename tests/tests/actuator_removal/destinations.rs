@@ -81,3 +81,18 @@ async fn an_expired_destination_may_go_at_once() {
     assert_eq!(outcome.status, OutcomeStatus::Accepted, "{outcome:?}");
     watcher.until("the claim is gone", 3 * MINUTE, |world| is_gone(world, &claim)).await;
 }
+
+/// Also when the removal is checked again before the deletion. The second node has 2 vCPU: enough for both pods, and
+/// not for the first one twice.
+#[tokio::test(start_paused = true)]
+async fn pods_may_move_to_such_a_destination() {
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (_, second, third) = with_a_drained_node_that_stays(&watcher).await;
+    watcher.world.deploy("other", 1, &json!({"cpu": "500m"}), &json!({})).unwrap();
+    watcher.until("the other pod is on the third node", MINUTE, |_| watcher.pods_on(&third).len() == 1).await;
+    tokio::time::sleep(2 * MINUTE).await;
+    let outcome = watcher.remove("r-2", &third, DisruptionReason::Underutilized, Some(&second)).await;
+    assert_eq!(outcome.status, OutcomeStatus::Accepted, "{outcome:?}");
+    let is_removed = |world: &World| world.get(ResourceId::NODES, &third).is_none();
+    watcher.until("the third node is removed", 3 * MINUTE, is_removed).await;
+}

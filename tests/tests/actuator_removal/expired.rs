@@ -2,9 +2,12 @@
 
 use crate::is_gone;
 use plimsoll_model::execution::OutcomeStatus;
+use plimsoll_model::names::annotation;
 use plimsoll_model::snapshot::DisruptionReason;
+use plimsoll_sim::apiserver::ResourceId;
 use plimsoll_tests::fake_watcher::{FakeWatcher, wanted};
 use plimsoll_tests::{MINUTE, Setup};
+use serde_json::json;
 
 /// The list of the node's pods fails.
 #[tokio::test(start_paused = true)]
@@ -15,4 +18,28 @@ async fn an_unreadable_pod_does_not_keep_an_expired_node() {
     let outcome = watcher.remove("r-1", &node, DisruptionReason::Expired, None).await;
     assert_eq!(outcome.status, OutcomeStatus::Accepted, "{outcome:?}");
     watcher.until("the claim is gone", 3 * MINUTE, |world| is_gone(world, &claim)).await;
+}
+
+/// Cluster Autoscaler's annotation protects from voluntary removals.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_is_not_safe_to_evict_leaves_an_expired_node_and_no_deleted_one() {
+    for is_expired in [true, false] {
+        let watcher = FakeWatcher::begin(Setup::default()).await;
+        let (claim, node) = watcher.node(&wanted("a-1")).await;
+        let pod = json!({"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "web", "annotations": {annotation::SAFE_TO_EVICT: "false"}},
+            "spec": {"containers": [{"name": "main", "image": "example.com/app:1"}]}});
+        watcher.world.apply_object(&pod).unwrap();
+        watcher.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
+        if is_expired {
+            let outcome = watcher.remove("r-1", &node, DisruptionReason::Expired, None).await;
+            assert_eq!(outcome.status, OutcomeStatus::Accepted, "{outcome:?}");
+        } else {
+            watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+        }
+        tokio::time::sleep(MINUTE).await;
+        assert_eq!(watcher.world.get(ResourceId::PODS, "web").is_none(), is_expired);
+        let events = watcher.world.events_of("Pod", "web");
+        assert_eq!(events.iter().any(|event| event == "Evicted: evicted: Expired"), is_expired, "{events:?}");
+    }
 }

@@ -2,6 +2,7 @@
 
 use crate::{has_command, is_gone, is_tainted, of_node};
 use plimsoll_model::execution::OutcomeStatus;
+use plimsoll_model::names::annotation;
 use plimsoll_model::plan::Termination;
 use plimsoll_model::snapshot::DisruptionReason;
 use plimsoll_sim::apiserver::faults::{Distortion, Effect, Matcher, WatchMatcher};
@@ -15,7 +16,7 @@ use serde_json::json;
 use std::time::Duration;
 
 /// The removal of this claim is tainted and then waits.
-fn forbid_deletion(watcher: &FakeWatcher, claim: &str) {
+pub(super) fn forbid_deletion(watcher: &FakeWatcher, claim: &str) {
     let deletion = Matcher { name: Some(claim.to_owned()), ..Matcher::of(Verb::Delete, "nodeclaims") };
     watcher.world.server().faults().always(deletion, Effect::internal_error());
 }
@@ -38,6 +39,23 @@ async fn a_removal_that_is_undone_leaves_neither_taint_nor_condition() {
     watcher.world.apply_object(&pod).unwrap();
     watcher.until("the removal is reverted", MINUTE, |world| !has_command(world, &claim)).await;
     assert!(!is_tainted(&watcher.world, &node) && !has_reason(&watcher.world, &claim));
+}
+
+/// Without the taint, kube-scheduler would bind pods to the node that a user deletes.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_being_deleted_keeps_its_taint() {
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
+    forbid_deletion(&watcher, &claim);
+    watcher.remove("r-1", &node, DisruptionReason::Empty, None).await;
+    watcher.until("the node is tainted", MINUTE, |world| is_tainted(world, &node)).await;
+    watcher.world.delete(ResourceId::NODES, &node).unwrap();
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"nodeName": node, "containers": [{"name": "main", "image": "example.com/app:1"}]}});
+    watcher.world.apply_object(&pod).unwrap();
+    watcher.until("the removal is reverted", MINUTE, |world| !has_command(world, &claim)).await;
+    tokio::time::sleep(MINUTE).await;
+    assert!(is_tainted(&watcher.world, &node));
 }
 
 /// A user or an interruption takes the node that the pods were to move to.
@@ -86,6 +104,24 @@ async fn a_removal_whose_replacement_the_former_leader_creates_late_is_not_undon
     watcher.until("the replacement is created", MINUTE, is_created).await;
     assert!(watcher.plimsoll.leader(Role::Actuator).is_some(), "the new actuator leads already");
     watcher.until("the node is removed", 5 * MINUTE, |world| is_gone(world, &claim)).await;
+}
+
+/// The other node is empty, and this one may have pods.
+#[tokio::test(start_paused = true)]
+async fn a_command_with_the_node_of_another_claim_is_not_carried_out() {
+    let mut watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
+    let (_, other) = watcher.node(&wanted("a-2")).await;
+    watcher.kill_actuator();
+    let command = json!({"action": "r-1", "node": other, "reason": "Empty", "replacements": [], "evictions": {},
+                         "rooms": {}, "pods": [], "admitted": watcher.world.server().now().as_millisecond()});
+    let patch = json!({"metadata": {"annotations": {annotation::REMOVAL: command.to_string()}}});
+    watcher.world.patch(ResourceId::NODE_CLAIMS, &claim, patch).unwrap();
+    watcher.start_actuator();
+    watcher.until("the command is removed", 3 * MINUTE, |world| !has_command(world, &claim)).await;
+    tokio::time::sleep(MINUTE).await;
+    assert_eq!(watcher.world.living_instances().len(), 2);
+    assert!(!is_tainted(&watcher.world, &node) && !is_tainted(&watcher.world, &other));
 }
 
 /// Somebody else wrote the taint, or removed the command.

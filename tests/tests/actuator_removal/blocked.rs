@@ -1,0 +1,33 @@
+//! Events that say why nodes and NodePools are not disrupted.
+
+use plimsoll_model::names::annotation;
+use plimsoll_tests::fake_watcher::{FakeWatcher, wanted};
+use plimsoll_tests::{MINUTE, Setup};
+use serde_json::json;
+
+#[tokio::test(start_paused = true)]
+async fn nodes_and_their_pool_say_why_they_are_not_disrupted() {
+    let spec = json!({"disruption": {"consolidateAfter": "0s", "budgets": [{"nodes": "0"}]}});
+    let watcher = FakeWatcher::begin(Setup::with_pool(spec)).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
+    let protected = json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "web", "annotations": {annotation::DO_NOT_DISRUPT: "true"}},
+        "spec": {"containers": [{"name": "main", "image": "example.com/app:1"}]}});
+    watcher.world.apply_object(&protected).unwrap();
+    watcher.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
+    // An empty node.
+    watcher.node(&wanted("a-2")).await;
+    // Nodes are looked at every five minutes.
+    tokio::time::sleep(6 * MINUTE).await;
+    let of_node = "DisruptionBlocked: The node cannot be disrupted: pod default/web has the annotation \
+                   karpenter.sh/do-not-disrupt";
+    for events in [watcher.world.events_of("NodeClaim", &claim), watcher.world.events_of("Node", &node)] {
+        assert!(events.iter().any(|event| event == of_node), "{events:?}");
+    }
+    let events = watcher.world.events_of("NodePool", "default");
+    for reason in ["Empty", "Underutilized"] {
+        let of_pool = format!("DisruptionBlocked: The budgets allow no disruption for the reason {reason} now. ");
+        let is_told = |event: &String| event.starts_with(&of_pool) && event.ends_with("it applies to: 1");
+        assert!(events.iter().any(is_told), "{events:?}");
+    }
+}

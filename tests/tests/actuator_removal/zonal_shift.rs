@@ -1,0 +1,34 @@
+//! Removals in a zone that the cluster is shifted away from (docs/zonal-shift.md).
+
+use crate::undone::forbid_deletion;
+use crate::{has_command, is_tainted};
+use plimsoll_actuator::ports::ZonalShift;
+use plimsoll_model::execution::{OutcomeReason, OutcomeStatus};
+use plimsoll_model::snapshot::DisruptionReason;
+use plimsoll_sim::plimsoll::Options;
+use plimsoll_sim::world::World;
+use plimsoll_tests::fake_watcher::{FakeWatcher, wanted};
+use plimsoll_tests::{MINUTE, Setup};
+
+/// Whoever makes the plan.
+#[tokio::test(start_paused = true)]
+async fn a_removal_that_has_not_deleted_its_claim_is_undone_and_no_other_begins() {
+    let options = Options { zonal_shift: true, ..Options::default() };
+    let watcher = FakeWatcher::begin(Setup { options, ..Setup::default() }).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
+    forbid_deletion(&watcher, &claim);
+    let outcome = watcher.remove("r-1", &node, DisruptionReason::Empty, None).await;
+    assert_eq!(outcome.status, OutcomeStatus::Accepted, "{outcome:?}");
+    watcher.until("the node is tainted", MINUTE, |world| is_tainted(world, &node)).await;
+    let zone = watcher.world.living_instances().into_values().next().unwrap().zone;
+    watcher.world.ec2.with(|cloud, _| {
+        let subnet = cloud.subnets.values().find(|subnet| subnet.zone == zone).unwrap();
+        cloud.zonal_shifts = vec![ZonalShift { zone_id: subnet.zone_id.clone(), expires: None }];
+    });
+    // The shifts are read every 30 s, and the deletion is tried again after as long.
+    let is_undone = |world: &World| !has_command(world, &claim) && !is_tainted(world, &node);
+    watcher.until("the removal is reverted", 2 * MINUTE, is_undone).await;
+    let outcome = watcher.remove("r-2", &node, DisruptionReason::Empty, None).await;
+    let expected = (OutcomeStatus::Rejected, Some(OutcomeReason::NodeChanged));
+    assert_eq!((outcome.status, outcome.reason), expected, "{outcome:?}");
+}
