@@ -1,16 +1,14 @@
-//! Evictions: errors of single pods, and the disruption budgets that a drained node leaves to others.
+//! Evictions: errors of single pods, and how long a drain takes.
 
-use super::{is_gone, limit_disruptions, with_protected_pod};
-use plimsoll_model::execution::{OutcomeReason, OutcomeStatus};
-use plimsoll_model::names::annotation;
-use plimsoll_model::snapshot::DisruptionReason;
-use plimsoll_sim::apiserver::faults::{Effect, Matcher, RuleId};
+use super::{is_gone, with_protected_pod};
+use plimsoll_model::names::{annotation, label, taint};
+use plimsoll_sim::apiserver::faults::{Effect, Gate, Matcher, RuleId};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ApiError, ResourceId, object};
 use plimsoll_sim::plimsoll::Role;
 use plimsoll_sim::world::{World, is_running};
-use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, wanted};
-use plimsoll_tests::{MINUTE, Setup, instance_of, running_on};
+use plimsoll_tests::fake_watcher::{FakeWatcher, wanted};
+use plimsoll_tests::{MINUTE, Setup};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -23,7 +21,7 @@ async fn with_grace_period() -> (FakeWatcher, String, String) {
 }
 
 /// Runs a pod without an owner on the node.
-async fn run_pod(watcher: &FakeWatcher, name: &str, node: &str, annotations: &Value, grace_seconds: u32) {
+pub(super) async fn run_pod(watcher: &FakeWatcher, name: &str, node: &str, annotations: &Value, grace_seconds: u32) {
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "annotations": annotations},
         "spec": {"nodeName": node, "terminationGracePeriodSeconds": grace_seconds,
             "containers": [{"name": "main", "image": "example.com/app:1"}]}});
@@ -32,9 +30,14 @@ async fn run_pod(watcher: &FakeWatcher, name: &str, node: &str, annotations: &Va
     watcher.until("the pod runs", MINUTE, runs).await;
 }
 
+/// Requests for the pod `b` are refused.
 fn refuse_b(world: &World, refused: Matcher) {
-    let refused = Matcher { name: Some("b".to_owned()), ..refused };
-    world.server().faults().always(refused, Effect::Refuse(ApiError::new(403, "Forbidden", "a webhook refuses it")));
+    distort_b(world, refused, Effect::Refuse(ApiError::new(403, "Forbidden", "a webhook refuses it")));
+}
+
+fn distort_b(world: &World, requests: Matcher, effect: Effect) {
+    let requests = Matcher { name: Some("b".to_owned()), ..requests };
+    world.server().faults().always(requests, effect);
 }
 
 /// A node with the pods `a`, `b` and `c`, with these annotations, is deleted while requests for `b` are refused.
@@ -56,7 +59,7 @@ fn is_evicted(world: &World, pod: &str) -> bool {
     world.events_of("Pod", pod).iter().any(|event| event.contains("Evicted"))
 }
 
-fn is_drained(world: &World, claim: &str) -> bool {
+pub(super) fn is_drained(world: &World, claim: &str) -> bool {
     world.get(ResourceId::NODE_CLAIMS, claim).is_some_and(|claim| object::condition_is_true(&claim, "Drained"))
 }
 
@@ -93,6 +96,25 @@ async fn an_empty_node_is_drained_for_five_seconds() {
     assert!((4..=7).contains(&took.as_secs()), "{took:?}");
 }
 
+/// It is drained for as long after the taint, too.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_tainted_late_is_drained_for_five_seconds() {
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
+    let faults = watcher.world.server().faults();
+    let rule = faults.always(Matcher::of(Verb::Patch, "nodes"), Effect::internal_error());
+    watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    faults.remove(rule);
+    let is_tainted = |world: &World| {
+        let node = world.get(ResourceId::NODES, &node).unwrap();
+        object::items(&node, &["spec", "taints"]).iter().any(|taint| taint["key"] == taint::DISRUPTED)
+    };
+    watcher.until("the node is tainted", MINUTE, is_tainted).await;
+    let took = watcher.until("the node is drained", MINUTE, |world| is_drained(world, &claim)).await;
+    assert!((4..=7).contains(&took.as_secs()), "{took:?}");
+}
+
 /// As Karpenter writes it, for users and for whoever comes next.
 #[tokio::test(start_paused = true)]
 async fn a_claim_says_when_its_nodes_time_is_over() {
@@ -100,6 +122,9 @@ async fn a_claim_says_when_its_nodes_time_is_over() {
     run_pod(&watcher, "web", &node, &json!({annotation::DO_NOT_DISRUPT: "true"}), 30).await;
     watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
     tokio::time::sleep(Duration::from_secs(5)).await;
+    let waits = "FailedDraining: waiting for 1 pods: default/web: protected by annotation karpenter.sh/do-not-disrupt";
+    let events = watcher.world.events_of("Node", &node);
+    assert!(events.iter().any(|event| event == waits), "{events:?}");
     let claim = watcher.claim(&claim).unwrap();
     let time = |path: &[&str]| object::text(&claim, path).parse::<jiff::Timestamp>().unwrap();
     let over = time(&["metadata", "annotations", annotation::TERMINATION_TIMESTAMP]);
@@ -119,6 +144,25 @@ async fn a_pod_whose_eviction_is_refused_delays_no_deletion() {
     assert!((98..=102).contains(&took.as_secs()), "20 s before the end, not after {took:?}");
     let grace = forced_grace(&watcher.world, "c").unwrap();
     assert!((15..=20).contains(&grace), "{grace} s");
+    let is_deleted = |world: &World| forced_grace(world, "b").is_some();
+    let took = watcher.until("the refused pod is deleted", MINUTE, is_deleted).await;
+    assert!((13..=18).contains(&took.as_secs()), "5 s before the end: {took:?} after the other pod");
+}
+
+/// A call times out after four seconds.
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_eviction_is_not_answered_delays_deletions_by_one_call() {
+    let (watcher, claim, node) = with_grace_period().await;
+    run_pod(&watcher, "b", &node, &json!({}), 5).await;
+    run_pod(&watcher, "c", &node, &json!({annotation::DO_NOT_DISRUPT: "true"}), 20).await;
+    distort_b(&watcher.world, evictions(), Effect::HoldBefore(Gate::default()));
+    watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    let is_deleted = |world: &World| forced_grace(world, "c").is_some();
+    let took = watcher.until("the other pod is deleted", 3 * MINUTE, is_deleted).await;
+    // The Event follows the answers to all calls of a pass.
+    assert!((98..=109).contains(&took.as_secs()), "20 s before the end, not after {took:?}");
+    let is_deleted = |world: &World| forced_grace(world, "b").is_some();
+    watcher.until("the pod is deleted", Duration::from_secs(25), is_deleted).await;
 }
 
 /// Seconds of grace with which a pod was deleted since the time of its node is over, if it was.
@@ -157,7 +201,7 @@ async fn a_node_ends_in_time_although_its_taint_or_its_claims_conditions_are_ref
 }
 
 /// From now on until the rule is removed, the actuator's watch of this resource shows nothing.
-fn hide(watcher: &FakeWatcher, actuator: &str, resource: &'static str) -> RuleId {
+pub(super) fn hide(watcher: &FakeWatcher, actuator: &str, resource: &'static str) -> RuleId {
     let faults = watcher.world.server().faults();
     let watches = Matcher { client: Some(actuator.to_owned()), ..Matcher::of(Verb::Watch, resource) };
     let rule = faults.always(watches, Effect::Drop);
@@ -172,7 +216,7 @@ pub(super) fn hide_pods(watcher: &FakeWatcher) {
 }
 
 /// Waits until the pod `web` is evicted while its node runs, and then until its node is gone.
-async fn until_drained_and_gone(watcher: &FakeWatcher, claim: &str) {
+pub(super) async fn until_drained_and_gone(watcher: &FakeWatcher, claim: &str) {
     watcher.until("the pod is evicted", MINUTE, |world| is_evicted(world, "web")).await;
     assert_eq!(watcher.world.living_instances().len(), 1, "its node still runs");
     watcher.until("the node is drained", MINUTE, |world| is_drained(world, claim)).await;
@@ -188,34 +232,6 @@ async fn a_pod_that_the_watch_does_not_show_is_evicted_before_its_node_ends() {
     hide_pods(&watcher);
     run_pod(&watcher, "web", &node, &json!({}), 30).await;
     watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
-    until_drained_and_gone(&watcher, &claim).await;
-}
-
-/// A node that the leader's watch does not show until the rule is removed. The leader was a standby, whose watch of
-/// Nodes lags while that of NodeClaims does not. Also returns the names of claim and Node.
-pub(super) async fn with_hidden_node() -> (FakeWatcher, RuleId, String, String) {
-    let mut watcher = FakeWatcher::begin(Setup::default()).await;
-    let standby = watcher.plimsoll.start_at(Role::Actuator, "actuator-1");
-    // It has listed all kinds by then.
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    let rule = hide(&watcher, &standby, "nodes");
-    let (claim, node) = watcher.node(&wanted("a-1")).await;
-    let leader = watcher.plimsoll.leader(Role::Actuator).unwrap();
-    assert_ne!(leader, standby);
-    watcher.plimsoll.kill(&leader);
-    let leads = |_: &World| watcher.plimsoll.leader(Role::Actuator).is_some_and(|leader| leader == standby);
-    watcher.until("the standby leads", MINUTE, leads).await;
-    (watcher, rule, claim, node)
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_node_that_the_watch_does_not_show_is_drained_before_its_instance_ends() {
-    let (watcher, rule, claim, node) = with_hidden_node().await;
-    run_pod(&watcher, "web", &node, &json!({}), 30).await;
-    watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
-    tokio::time::sleep(Duration::from_secs(30)).await;
-    assert_eq!(watcher.world.living_instances().len(), 1, "a pod runs there");
-    watcher.world.server().faults().remove(rule);
     until_drained_and_gone(&watcher, &claim).await;
 }
 
@@ -235,15 +251,17 @@ async fn a_claim_is_drained_although_the_watch_that_would_show_its_deletion_went
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_without_its_finalizer_is_drained_before_its_instance_ends() {
-    let watcher = FakeWatcher::begin(Setup::default()).await;
-    let (claim, node) = watcher.node(&wanted("a-1")).await;
-    run_pod(&watcher, "web", &node, &json!({}), 30).await;
-    watcher.world.patch(ResourceId::NODES, &node, json!({"metadata": {"finalizers": null}})).unwrap();
-    // The watch shows it by then.
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
-    until_drained_and_gone(&watcher, &claim).await;
+async fn a_node_without_its_finalizer_or_label_is_drained_before_its_instance_ends() {
+    for removed in [json!({"finalizers": null}), json!({"labels": {label::REGISTERED: null}})] {
+        let watcher = FakeWatcher::begin(Setup::default()).await;
+        let (claim, node) = watcher.node(&wanted("a-1")).await;
+        run_pod(&watcher, "web", &node, &json!({}), 30).await;
+        watcher.world.patch(ResourceId::NODES, &node, json!({ "metadata": removed })).unwrap();
+        // The watch shows it by then.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+        until_drained_and_gone(&watcher, &claim).await;
+    }
 }
 
 /// The drain seems to begin in the future.
@@ -284,78 +302,4 @@ async fn an_unreadable_pod_does_not_keep_its_node() {
     watcher.unreadable_pod(&node);
     watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
     watcher.until("claim, node and instance are deleted", 3 * MINUTE, is_gone).await;
-}
-
-/// Three nodes, the first two with a pod of `web` each. Returns the claim of the first one, and their names.
-async fn with_web_on_two_nodes(watcher: &FakeWatcher) -> (String, [String; 3]) {
-    let (claim, first) = watcher.node(&wanted("a-1")).await;
-    watcher.world.deploy("web", 1, &json!({"cpu": "1"}), &json!({})).unwrap();
-    watcher.until("the first pod runs", MINUTE, |world| running_on(world, &first) == 1).await;
-    let (_, second) = watcher.node(&wanted("a-2")).await;
-    watcher.world.scale("web", 2).unwrap();
-    watcher.until("the second pod runs", MINUTE, |world| running_on(world, &second) == 1).await;
-    let (_, third) = watcher.node(&Wanted { instance_type: "m6i.2xlarge", ..wanted("a-3") }).await;
-    limit_disruptions(&watcher.world, 1);
-    watcher.until("the budget allows a disruption", MINUTE, allows_one).await;
-    (claim, [first, second, third])
-}
-
-/// Whether the budget of `web` allows a disruption.
-fn allows_one(world: &World) -> bool {
-    let budget = world.get(ResourceId::POD_DISRUPTION_BUDGETS, "web").unwrap();
-    object::integer(&budget, &["status", "disruptionsAllowed"]) == Some(1)
-}
-
-/// Lets a new leader take over if it `is_replaced`, and waits until it has gone on with all terminations.
-async fn replace_actuator_if(watcher: &mut FakeWatcher, is_replaced: bool) {
-    if is_replaced {
-        watcher.replace_actuator();
-        tokio::time::sleep(2 * MINUTE).await;
-    }
-}
-
-/// Evictions that are over are in the budget's own count.
-#[tokio::test(start_paused = true)]
-async fn a_node_that_is_drained_leaves_its_disruption_budget_to_others() {
-    for is_replaced in [false, true] {
-        let mut watcher = FakeWatcher::begin(Setup::default()).await;
-        let (claim, [first, second, third]) = with_web_on_two_nodes(&watcher).await;
-        // The removal goes on while EC2 refuses to terminate the instance.
-        let instance = instance_of(&watcher.world, &first);
-        watcher.world.ec2.with(|cloud, _| cloud.protect(&instance, true));
-        let reason = DisruptionReason::Underutilized;
-        let outcome = watcher.remove("r-1", &first, reason, Some(&third)).await;
-        assert_eq!(outcome.status, OutcomeStatus::Accepted, "{outcome:?}");
-        let outcome = watcher.remove("r-2", &second, reason, Some(&third)).await;
-        assert_eq!((outcome.status, outcome.reason), (OutcomeStatus::Rejected, Some(OutcomeReason::Blocked)));
-        let has_moved =
-            |world: &World| is_drained(world, &claim) && running_on(world, &third) == 1 && allows_one(world);
-        watcher.until("the first node is drained", MINUTE, has_moved).await;
-        replace_actuator_if(&mut watcher, is_replaced).await;
-        let outcome = watcher.remove("r-3", &second, reason, Some(&third)).await;
-        assert_eq!(outcome.status, OutcomeStatus::Accepted, "{outcome:?}");
-        assert!(watcher.claim(&claim).is_some(), "the first removal is not over");
-    }
-}
-
-/// The drain may go on for days, and a new leader reads the evictions as they were admitted.
-#[tokio::test(start_paused = true)]
-async fn a_pod_that_stays_holds_no_disruption_budget_of_pods_that_have_left_its_node() {
-    for is_replaced in [false, true] {
-        let mut watcher = FakeWatcher::begin(Setup::default()).await;
-        let (claim, [first, second, third]) = with_web_on_two_nodes(&watcher).await;
-        run_pod(&watcher, "batch", &first, &json!({annotation::DO_NOT_DISRUPT: "true"}), 30).await;
-        let outcome = watcher.remove("r-1", &first, DisruptionReason::Expired, Some(&third)).await;
-        assert_eq!(outcome.status, OutcomeStatus::Accepted, "{outcome:?}");
-        let has_moved = |world: &World| running_on(world, &third) == 1 && allows_one(world);
-        watcher.until("the evicted pod runs elsewhere", 2 * MINUTE, has_moved).await;
-        // The watches show it by then.
-        tokio::time::sleep(Duration::from_secs(5)).await;
-        replace_actuator_if(&mut watcher, is_replaced).await;
-        assert_eq!(running_on(&watcher.world, &first), 1, "the protected pod runs");
-        let reason = DisruptionReason::Underutilized;
-        let outcome = watcher.remove("r-2", &second, reason, Some(&third)).await;
-        assert_eq!(outcome.status, OutcomeStatus::Accepted, "{outcome:?}");
-        assert!(!is_drained(&watcher.world, &claim), "the first drain goes on");
-    }
 }

@@ -1,6 +1,7 @@
 //! Nodes whose instance or NodeClaim has vanished, and NodeClaims whose Node has.
 
-use super::drain::{hide_pods, with_hidden_node};
+use super::drain::hide_pods;
+use super::hidden::with_hidden;
 use super::{is_gone, limit_disruptions, with_protected_pod};
 use plimsoll_model::names::{TERMINATION_FINALIZER, annotation, label, tag};
 use plimsoll_sim::apiserver::{ResourceId, object};
@@ -151,13 +152,31 @@ async fn a_node_that_its_kubelet_creates_again_registers_again() {
     assert_eq!(object::items(&again, &["metadata", "finalizers"]), [json!(TERMINATION_FINALIZER)]);
     // Longer than a claim without a Node is kept.
     tokio::time::sleep(20 * MINUTE).await;
-    let claim = watcher.claim(&claim).unwrap();
-    assert!(object::condition_is_true(&claim, "Ready") && !object::is_deleting(&claim), "{claim:#}");
+    let registered = watcher.claim(&claim).unwrap();
+    assert!(object::condition_is_true(&registered, "Ready") && !object::is_deleting(&registered), "{registered:#}");
+    // If it is lost again, the time counts anew.
+    lose_node(&watcher, &node);
+    tokio::time::sleep(10 * MINUTE).await;
+    assert!(!object::is_deleting(&watcher.claim(&claim).unwrap()));
+}
+
+/// The cloud controller may write it later.
+#[tokio::test(start_paused = true)]
+async fn a_claim_whose_node_has_no_provider_id_stays() {
+    for spec in [json!({}), json!({"providerID": ""})] {
+        let watcher = FakeWatcher::begin(Setup::default()).await;
+        let (claim, node) = watcher.node(&wanted("a-1")).await;
+        lose_node(&watcher, &node);
+        let again = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}, "spec": spec});
+        watcher.world.apply_object(&again).unwrap();
+        tokio::time::sleep(40 * MINUTE).await;
+        assert!(watcher.claim(&claim).is_some_and(|claim| !object::is_deleting(&claim)));
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_the_watch_does_not_show_keeps_its_claim() {
-    let (watcher, _, claim, _) = with_hidden_node().await;
+    let (watcher, _, claim, _) = with_hidden(Setup::default(), "nodes").await;
     tokio::time::sleep(40 * MINUTE).await;
     assert!(watcher.claim(&claim).is_some_and(|claim| !object::is_deleting(&claim)));
 }

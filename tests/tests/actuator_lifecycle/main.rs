@@ -1,8 +1,11 @@
 //! Tests of the actuator with the life of a node, from the claim to its end.
 #![allow(clippy::unwrap_used, reason = "needed only if helpers outside of tests use it")]
 
+mod absences;
 mod batches;
+mod budgets;
 mod drain;
+mod hidden;
 mod lost_nodes;
 mod prices;
 mod unlaunched;
@@ -48,10 +51,18 @@ async fn a_claim_comes_into_service_as_karpenters_do() {
     }})))
     .await;
     let (claim, node) = watcher.node(&wanted("a-1")).await;
+    // The Events are written.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let events = watcher.world.events_of("NodeClaim", &claim);
+    let registered = format!("Registered: registered as Node {node}");
+    for expected in [registered, format!("Initialized: Node {node} is initialized")] {
+        assert!(events.contains(&expected), "{expected}: {events:?}");
+    }
     let claim = watcher.claim(&claim).unwrap();
     for condition in ["Launched", "Registered", "Initialized", "Ready"] {
         assert!(object::condition_is_true(&claim, condition), "{condition}: {claim:#}");
     }
+    assert_eq!(object::items(&claim, &["metadata", "finalizers"]), [json!("karpenter.sh/termination")]);
     let node = watcher.world.get(ResourceId::NODES, &node).unwrap();
     let label = |key| object::label(&node, key);
     assert_eq!(label(label::REGISTERED), Some("true"));
@@ -173,12 +184,36 @@ async fn a_node_that_never_registered_is_deleted_with_its_claim() {
     let claim = outcomes[0].node_claim.clone().unwrap();
     watcher.until("the Node is Ready", 2 * MINUTE, |world| world.ready_nodes() == 1).await;
     watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
-    // A claim that is being deleted registers no Node.
     tokio::time::sleep(Duration::from_secs(1)).await;
     faults.remove(registration);
+    // The registration would be tried again by then, and the instance takes 30 s to end.
+    tokio::time::sleep(Duration::from_secs(25)).await;
+    let nodes = watcher.world.all(ResourceId::NODES);
+    let [node] = &nodes[..] else { panic!("one Node: {nodes:?}") };
+    assert_eq!(object::label(node, label::REGISTERED), None, "the claim is being deleted");
     let is_claim_gone = |world: &World| world.get(ResourceId::NODE_CLAIMS, &claim).is_none();
     watcher.until("the claim is deleted", 2 * MINUTE, is_claim_gone).await;
     assert!(watcher.world.all(ResourceId::NODES).is_empty());
+}
+
+/// Pods may be bound to such a Node before it has its labels and taints.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_pods_are_not_kept_away_from_until_it_registers_is_reported() {
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let faults = watcher.world.server().faults();
+    let registration = faults.always(Matcher::of(Verb::Patch, "nodes"), Effect::internal_error());
+    let outcomes = watcher.send(watcher.plan(&[wanted("a-1")], Vec::new()).await).await;
+    let claim = outcomes[0].node_claim.clone().unwrap();
+    watcher.until("the Node is Ready", 2 * MINUTE, |world| world.ready_nodes() == 1).await;
+    let node = watcher.world.all(ResourceId::NODES).remove(0);
+    watcher.world.patch(ResourceId::NODES, object::name(&node), json!({"spec": {"taints": null}})).unwrap();
+    // The watch shows it by then.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    faults.remove(registration);
+    let is_reported = |world: &World| {
+        world.events_of("NodeClaim", &claim).iter().any(|event| event.starts_with("UnregisteredTaintMissing: "))
+    };
+    watcher.until("it is reported", MINUTE, is_reported).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -196,7 +231,13 @@ async fn a_disruption_budget_is_respected_until_the_nodes_time_is_over() {
     tokio::time::sleep(Duration::from_secs(80)).await;
     assert_eq!(running_on(&watcher.world, &node), 1, "the budget allows no eviction");
     let events = watcher.world.events_of("Node", &node);
-    assert!(events.iter().any(|event| event.contains("FailedDraining")), "{events:?}");
+    let is_refusal = |event: &String| {
+        // What the API server says, and nothing about the client.
+        event.starts_with("FailedDraining: waiting for 1 pods: default/web-")
+            && event.ends_with(": Cannot evict pod as it would violate the pod's disruption budget.")
+            && !event.contains("ApiError")
+    };
+    assert!(events.iter().any(is_refusal), "{events:?}");
     let events = watcher.world.events_of("NodeClaim", &claim);
     assert!(events.iter().any(|event| event.contains("TerminationGracePeriodExpiring")), "{events:?}");
     watcher.until("claim, node and instance are deleted", 3 * MINUTE, is_gone).await;
@@ -205,15 +246,20 @@ async fn a_disruption_budget_is_respected_until_the_nodes_time_is_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_instance_that_never_becomes_a_node_is_given_up() {
+async fn instances_that_never_become_nodes_are_given_up() {
     let mut setup = Setup::default();
     setup.world.boot = Duration::from_secs(3600);
     let watcher = FakeWatcher::begin(setup).await;
-    let plan = watcher.plan(&[wanted("a-1")], Vec::new()).await;
+    let plan = watcher.plan(&[wanted("a-1"), wanted("a-2")], Vec::new()).await;
     watcher.send(plan).await;
-    watcher.until("it is launched", MINUTE, |world| world.living_instances().len() == 1).await;
-    let took = watcher.until("it is given up", 20 * MINUTE, is_gone).await;
+    watcher.until("they are launched", MINUTE, |world| world.living_instances().len() == 2).await;
+    let took = watcher.until("they are given up", 20 * MINUTE, is_gone).await;
     assert!(took >= 14 * MINUTE, "after a quarter of an hour, not {took:?}");
+    let is_unhealthy = |world: &World| {
+        let pool = world.get(ResourceId::NODE_POOLS, "default").unwrap();
+        object::condition(&pool, "NodeRegistrationHealthy").is_some_and(|it| it["reason"] == "RegistrationFailed")
+    };
+    watcher.until("the pool says so", 2 * MINUTE, is_unhealthy).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,7 +7,7 @@ use plimsoll_sim::apiserver::store::{Part, Store, Write};
 use plimsoll_sim::apiserver::{ApiError, Patch, ResourceId, object};
 use plimsoll_sim::world::World;
 use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, wanted};
-use plimsoll_tests::{MINUTE, Setup, running_on};
+use plimsoll_tests::{HOUR, MINUTE, Setup, running_on};
 use serde_json::json;
 use std::time::Duration;
 
@@ -48,6 +48,24 @@ async fn a_node_ends_in_time_although_attached_volumes_cannot_be_listed() {
     let limit = 2 * MINUTE + Duration::from_secs(40);
     let took = watcher.until("claim, node and instance are deleted", limit, is_gone).await;
     assert!(took >= 2 * MINUTE - Duration::from_secs(1), "volumes may be attached, but it took {took:?}");
+}
+
+/// No volume is attached to an instance that has not become a Node.
+#[tokio::test(start_paused = true)]
+async fn a_claim_without_a_node_waits_for_no_volumes() {
+    let mut setup = Setup::default();
+    setup.world.boot = HOUR;
+    let watcher = FakeWatcher::begin(setup).await;
+    let outcomes = watcher.send(watcher.plan(&[wanted("a-1")], Vec::new()).await).await;
+    let claim = outcomes[0].node_claim.clone().unwrap();
+    let is_launched = |world: &World| {
+        world.get(ResourceId::NODE_CLAIMS, &claim).is_some_and(|claim| object::condition_is_true(&claim, "Launched"))
+    };
+    watcher.until("the instance is launched", MINUTE, is_launched).await;
+    let denied = Effect::Refuse(ApiError::new(403, "Forbidden", "a right is missing"));
+    watcher.world.server().faults().always(Matcher::of(Verb::List, "volumeattachments"), denied);
+    watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    watcher.until("claim and instance are deleted", MINUTE, is_gone).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -100,7 +118,16 @@ async fn a_volume_of_a_pod_that_has_ended_is_waited_for() {
         condition.is_some_and(|it| it["message"] == "volumes still attached: v")
     };
     watcher.until("the volume is waited for", MINUTE, waits).await;
+    // The Event is written.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let events = world.events_of("Node", &node);
+    assert!(events.contains(&"AwaitingVolumeDetachment: volumes still attached: v".to_owned()), "{events:?}");
     world.delete(ResourceId::VOLUME_ATTACHMENTS, "v").unwrap();
+    let is_detached = |world: &World| {
+        let claim = world.get(ResourceId::NODE_CLAIMS, &claim);
+        claim.is_some_and(|claim| object::condition_is_true(&claim, "VolumesDetached"))
+    };
+    watcher.until("the volume is detached", MINUTE, is_detached).await;
     watcher.until("claim, node and instance are deleted", 3 * MINUTE, is_gone).await;
 }
 
