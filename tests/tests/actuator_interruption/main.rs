@@ -129,6 +129,20 @@ async fn a_plans_replacement_is_the_only_one_and_pods_move_when_it_is_in_service
     assert_eq!(instances_ever_launched(&watcher.world).len(), 2);
 }
 
+/// As where Cluster Autoscaler runs: the node termination handler ignores its annotation.
+#[tokio::test(start_paused = true)]
+async fn pods_that_are_not_safe_to_evict_leave_an_interrupted_node() {
+    let watcher = begin().await;
+    let (_, node, instance) = with_pods(&watcher).await;
+    for pod in watcher.world.all(ResourceId::PODS) {
+        let mark = json!({"metadata": {"annotations": {annotation::SAFE_TO_EVICT: "false"}}});
+        watcher.world.patch(ResourceId::PODS, object::name(&pod), mark).unwrap();
+    }
+    interrupt(&watcher, &instance);
+    let have_left = |world: &World| running_on(world, &node) == 0;
+    watcher.until("the pods have left", NOTICE - Duration::from_secs(10), have_left).await;
+}
+
 /// A pod is bound to another node while the node that was launched for it boots: that node does not take it later.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_a_pod_waited_for_before_it_was_bound_elsewhere_does_not_cover_it() {
