@@ -34,11 +34,11 @@ pub(super) fn fits_existing_nodes(
     evict(&mut snapshot, &(to_move | promised));
     let mut state = ClusterState::new(&snapshot, &SnapshotIndex::new(&snapshot));
     let (moving, others): (Vec<_>, Vec<_>) = state.pods().iter().cloned().partition(|pod| to_move.contains(&pod.uid));
-    let needs_devices = moving.iter().any(|pod| {
+    let needs_unknown = moving.iter().any(|pod| {
         let shape = snapshot.shapes.get(pod.shape);
-        shape.is_none_or(|shape| !shape.resource_claims.is_empty())
+        shape.is_none_or(|shape| !shape.volumes.is_empty() || !shape.resource_claims.is_empty())
     });
-    if needs_devices || moving.len() != to_move.len() {
+    if needs_unknown || moving.len() != to_move.len() {
         return false;
     }
     // A pod of these that has no place any more takes no room.
@@ -122,6 +122,27 @@ mod tests {
         assert!(!fits(&[json!({"nodeSelector": {"zone": "elsewhere"}})], &plain, 0));
         let devices = json!({"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]});
         assert!(!fits(&[devices], &plain, 0), "whether the devices are there is not known");
+        let volume = json!({"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]});
+        assert!(!fits(&[volume], &plain, 0), "where the volume is is not known");
+    }
+
+    #[test]
+    fn only_nodes_in_service_that_stay_take_pods() {
+        let fits = |labels: &Value, moving: &[&str]| {
+            let mut old = node("old", "8", &json!({}));
+            old.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-05T00:00:00Z")).unwrap();
+            let mut new = node("new", "3", &json!({}));
+            new.metadata.labels = serde_json::from_value(labels.clone()).unwrap();
+            let pods = shared(vec![pod("m", "old", &json!({}))]);
+            let to_move = moving.iter().map(|uid| PodUid::from(*uid)).collect();
+            fits_existing_nodes(&to_move, &NONE, vec![old, new], pods, Timestamp(1))
+        };
+        let registered = json!({"karpenter.sh/nodepool": "default", "karpenter.sh/registered": "true"});
+        let mut initialized = registered.clone();
+        initialized["karpenter.sh/initialized"] = json!("true");
+        assert!(fits(&initialized, &["m"]));
+        assert!(!fits(&initialized, &["m", "unknown"]), "nothing is known of the other pod");
+        assert!(!fits(&registered, &["m"]), "its startup taints may still be there, and the old node ends");
     }
 
     /// Whether the pods of node `old` fit on nodes `a` and `b`. `resident` runs on `a`.
