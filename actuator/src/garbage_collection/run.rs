@@ -99,9 +99,9 @@ async fn instances(deps: &GarbageCollector, filter: &InstanceFilter) -> Result<V
     deps.cloud_reads.all_instances(filter).await.map_err(|error| error.to_string())
 }
 
-/// Whether Karpenter made the claim.
+/// Whether Karpenter made the claim, which has an EC2NodeClass as all listed claims.
 fn is_adopted(claim: &NodeClaim) -> bool {
-    annotation(claim, key::OWNER).is_none() && claim.spec.node_class_ref.is_ec2_node_class()
+    annotation(claim, key::OWNER).is_none()
 }
 
 async fn claims(deps: &GarbageCollector) -> Result<Vec<NodeClaim>, String> {

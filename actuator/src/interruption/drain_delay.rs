@@ -74,7 +74,7 @@ pub(crate) fn delayed_pods(
                 Some(PlannedPod::Launch | PlannedPod::Unschedulable) => true,
                 None => {
                     let fits = |promised: &BTreeSet<PodUid>| fits_existing_nodes(deps, &to_move, promised);
-                    !pending.needs_none(deps, claim, &interruption, is_planned, &to_move, fits)
+                    !pending.needs_none(deps, claim, is_planned, &to_move, fits)
                 }
             }
         }

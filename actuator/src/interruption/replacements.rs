@@ -69,23 +69,20 @@ impl PendingReplacements {
         &self,
         deps: &DrainDelay,
         claim: &NodeClaim,
-        interruption: &Interruption,
         is_planned: bool,
         pods: &BTreeSet<PodUid>,
         fits_existing_nodes: impl FnOnce(&BTreeSet<PodUid>) -> bool,
     ) -> bool {
-        let in_time = deps.clock.timestamp().since(interruption.heard) <= REPLACED_WITHIN;
-        let checked = self.check_once(claim.uid().unwrap_or_default(), in_time, pods, fits_existing_nodes);
+        let checked = self.check_once(claim.uid().unwrap_or_default(), pods, fits_existing_nodes);
         self.launch_pending(deps, claim, is_planned);
         checked.unwrap_or(false)
     }
 
-    /// Whether existing nodes have room for the pods. If they do not, a replacement is pending if it can be launched
-    /// `in_time`. `None` while another claim is checked.
+    /// Whether existing nodes have room for the pods. If they do not, a replacement is pending. `None` while another claim
+    /// is checked.
     fn check_once(
         &self,
         uid: String,
-        in_time: bool,
         pods: &BTreeSet<PodUid>,
         fits_existing_nodes: impl FnOnce(&BTreeSet<PodUid>) -> bool,
     ) -> Option<bool> {
@@ -103,7 +100,7 @@ impl PendingReplacements {
         if fits {
             state.promised.clone_from(pods);
         }
-        state.is_pending = !fits && in_time;
+        state.is_pending = !fits;
         Some(fits)
     }
 
@@ -166,7 +163,7 @@ mod tests {
     #[test]
     fn existing_nodes_are_checked_for_one_claim_at_a_time_and_nobody_waits() {
         let (pending, pods) = (PendingReplacements::default(), BTreeSet::from([PodUid::from("p")]));
-        let check = |uid: &str| pending.check_once(uid.to_owned(), true, &pods, BTreeSet::is_empty);
+        let check = |uid: &str| pending.check_once(uid.to_owned(), &pods, BTreeSet::is_empty);
         let other = pending.check.lock();
         assert_eq!(check("a"), None);
         drop(other);

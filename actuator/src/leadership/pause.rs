@@ -82,11 +82,10 @@ async fn write_conditions(deps: &PausedStatus) -> Result<(), WriteError> {
             let conditions = &mut pool.status.get_or_insert_default().conditions;
             match &message {
                 Some(message) => drop(CONDITIONS.set(conditions, moment, PAUSED, Status::True, REASON, message)),
-                None if condition::get(conditions, PAUSED).is_some() => {
+                None => {
                     // No other condition depends on it, so it can be cleared.
                     let _cleared = CONDITIONS.clear(conditions, moment, PAUSED);
                 }
-                None => {}
             }
         };
         let condition = pool.status.as_ref().and_then(|status| condition::get(&status.conditions, PAUSED));
@@ -197,5 +196,18 @@ mod tests {
         assert_eq!(held(lease("karpenter-0", 30), &mut seen, after(30)), name);
         assert_eq!(held(lease("", 30), &mut seen, after(31)), None);
         assert_eq!(held(None, &mut seen, after(32)), None);
+        assert_eq!(held(lease("karpenter-0", 30), &mut seen, after(60)), name, "not the Lease that was seen before");
+    }
+
+    /// Its default in Kubernetes' own controllers.
+    #[tokio::test(start_paused = true)]
+    async fn lease_without_a_duration_is_held_for_fifteen_seconds() {
+        let (start, mut seen) = (Instant::now(), None);
+        let mut is_held = |seconds: u64, duration: Option<i32>| {
+            let spec = lease("karpenter-0", 1).map(|spec| LeaseSpec { lease_duration_seconds: duration, ..spec });
+            held(spec, &mut seen, start + Duration::from_secs(seconds)).is_some()
+        };
+        assert!(is_held(0, None) && is_held(14, None) && !is_held(15, None));
+        assert!(is_held(20, Some(-1)) && is_held(34, Some(-1)) && !is_held(35, Some(-1)), "it cannot be negative");
     }
 }
