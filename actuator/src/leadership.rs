@@ -177,5 +177,6 @@ mod tests {
         assert_eq!(address_of(&holder("plimsoll-actuator-0", "10.0.0.7:9443", "1a")), Some("10.0.0.7:9443"));
         assert_eq!(address_of(&holder("with_lines", "[fd00::7]:9443", "1a")), Some("[fd00::7]:9443"));
         assert_eq!(address_of("nobody"), None);
+        assert_eq!(address_of(&holder("plimsoll-actuator-0", "", "1a")), None, "clients would connect to nothing");
     }
 }

@@ -221,8 +221,10 @@ mod tests {
         assert_eq!(at(&status(Some(Some(1_000)), ""), 120_999), []);
         assert_eq!(at(&status(Some(Some(1_000)), ""), 121_000), impaired);
         assert_eq!(at(&status(None, ""), 122_000), [], "it is well again");
-        assert_eq!(at(&status(Some(None), ""), 200_000), [], "counted from when it was seen");
-        assert_eq!(at(&status(Some(None), ""), 320_000), impaired);
+        // More than two minutes after the check was first seen to fail.
+        assert_eq!(at(&status(Some(None), ""), 300_000), [], "counted from when it was seen to fail again");
+        assert_eq!(at(&status(Some(None), ""), 419_999), []);
+        assert_eq!(at(&status(Some(None), ""), 420_000), impaired);
     }
 
     #[test]
@@ -246,6 +248,17 @@ mod tests {
         assert_eq!(problems, [HealthProblem::Impaired("system_status"), event]);
         assert_eq!(failed_check(&problems), Some("system_status"));
         assert_eq!(failed_check(&[event]), None);
+    }
+
+    /// The names of Karpenter's metric.
+    #[test]
+    fn each_problem_has_a_category() {
+        let problems = [
+            HealthProblem::Impaired("instance_status"),
+            HealthProblem::Impaired("system_status"),
+            HealthProblem::Event(None),
+        ];
+        assert_eq!(problems.map(HealthProblem::category), ["InstanceStatus", "SystemStatus", "EventStatus"]);
     }
 
     #[test]

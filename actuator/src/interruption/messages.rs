@@ -293,6 +293,21 @@ mod tests {
         assert_eq!(of(detail("EC2", "scheduledChange")), Some(expected));
         assert_eq!(of(detail("RDS", "scheduledChange")), None);
         assert_eq!(of(detail("EC2", "issue")), None);
+        let named = |ids: Vec<String>| {
+            let entities: Vec<Value> = ids.into_iter().map(|id| json!({ "entityValue": id })).collect();
+            of(json!({"service": "EC2", "eventTypeCategory": "scheduledChange", "affectedEntities": entities}))
+        };
+        assert_eq!(named(vec!["vol-1".to_owned()]), None, "no instance");
+        let many = named((0..=MAX_INSTANCES).map(|number| format!("i-{number}")).collect());
+        assert_eq!(many.map(|(_, ids)| ids.len()), Some(MAX_INSTANCES));
+    }
+
+    #[test]
+    fn the_time_of_an_event_is_that_of_its_envelope() {
+        let time = |body: &str| event_time(body).map(of_jiff);
+        let body = envelope("aws.other", "Something", &json!({}));
+        assert_eq!(time(&body), Some(at("2026-01-02T03:04:05Z")), "whoever sent it");
+        assert_eq!((time("hello"), time("{}")), (None, None));
     }
 
     #[test]
@@ -301,14 +316,25 @@ mod tests {
         assert_eq!(parse(r#"{"version": "1", "source": "aws.ec2"}"#), Ok(Message::NotForUs));
         assert!(matches!(parse("hello"), Err(MessageError::NotAnEnvelope(_))));
         assert!(matches!(parse("[1]"), Err(MessageError::NotAnEnvelope(_))));
-        let error = parse(&envelope("aws.ec2", "EC2 Spot Instance Interruption Warning", &json!({}))).unwrap_err();
-        assert_eq!(error.to_string(), "EC2 Spot Instance Interruption Warning: field instance-id is missing");
+        for detail in [json!({}), json!({"instance-id": ""}), json!({"instance-id": 1})] {
+            let error = parse(&envelope("aws.ec2", "EC2 Spot Instance Interruption Warning", &detail)).unwrap_err();
+            assert_eq!(error.to_string(), "EC2 Spot Instance Interruption Warning: field instance-id is missing");
+        }
     }
 
+    /// A recommendation does not drain. Every instance of the account causes changes of state, and no other notices.
     #[test]
-    fn rebalance_recommendation_does_not_drain() {
-        assert!(!NoticeKind::RebalanceRecommendation.drains());
-        assert!(NoticeKind::SpotInterrupted.drains());
+    fn what_is_done_follows_from_the_kind() {
+        for (kind, drains, is_state_change) in [
+            (NoticeKind::SpotInterrupted, true, false),
+            (NoticeKind::RebalanceRecommendation, false, false),
+            (NoticeKind::ScheduledChange, true, false),
+            (NoticeKind::InstanceStopped, true, true),
+            (NoticeKind::InstanceTerminated, true, true),
+            (NoticeKind::CapacityReservationInterrupted, true, false),
+        ] {
+            assert_eq!((kind.drains(), kind.is_state_change()), (drains, is_state_change), "{kind:?}");
+        }
     }
 
     proptest! {

@@ -107,4 +107,28 @@ mod tests {
         let later = now + Duration::from_secs(12);
         assert_eq!(limiter.reserve(Action::CreateFleet, later), later, "the bucket fills again");
     }
+
+    /// Ten Events at once, and five a second.
+    #[tokio::test(start_paused = true)]
+    async fn a_token_is_taken_only_if_there_is_one() {
+        let limiter = RateLimiter::default();
+        let taken = || (0..20).filter(|_| limiter.try_take(Action::NominatedEvent)).count();
+        assert_eq!((taken(), taken()), (10, 0));
+        tokio::time::advance(Duration::from_millis(200)).await;
+        assert_eq!(taken(), 1);
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert_eq!(taken(), 10, "no more than the bucket holds");
+    }
+
+    /// Two dry runs a second after the first five.
+    #[tokio::test(start_paused = true)]
+    async fn callers_wait_for_their_tokens() {
+        let (limiter, start) = (RateLimiter::default(), Instant::now());
+        let mut times = Vec::new();
+        for _ in 0..7 {
+            limiter.take(Action::RunInstances).await;
+            times.push(start.elapsed().as_millis() / 100);
+        }
+        assert_eq!(times, [0, 0, 0, 0, 0, 5, 10], "in tenths of a second");
+    }
 }

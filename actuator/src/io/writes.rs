@@ -296,6 +296,34 @@ fn only_this<K: WritableKind>(object: &K) -> DeleteParams {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kube::core::Status;
+
+    /// Only a refusal is definite: nothing was done, and nothing will be.
+    #[test]
+    fn a_write_without_an_answer_may_have_happened() {
+        let answer = |code: u16| {
+            let status = Status { code, ..Status::default() };
+            WriteError::Cluster(kube::Error::Api(Box::new(status)))
+        };
+        for (code, may_have_happened) in [(403, false), (409, false), (429, false), (500, true), (504, true)] {
+            assert_eq!(answer(code).may_have_happened(), may_have_happened, "{code}");
+        }
+        let unreadable = InvalidObject { error: String::new(), metadata: Default::default() };
+        assert!(WriteError::Unreadable(Box::new(unreadable)).may_have_happened(), "the object may have been written");
+        assert!(WriteError::Cluster(kube::Error::Service("connection reset".into())).may_have_happened());
+        assert!(WriteError::NotAllowed(NotAllowed::TimedOut(CLUSTER_CALL)).may_have_happened());
+        for refused in [NotAllowed::NotLeader, NotAllowed::Paused(String::new()), NotAllowed::Quarantine] {
+            assert!(!WriteError::NotAllowed(refused).may_have_happened());
+        }
+        assert!(!WriteError::Contended(String::new()).may_have_happened());
+    }
+
+    /// Another object may have the name by the time of the request.
+    #[test]
+    fn a_deletion_is_for_this_object_only() {
+        let node: Node = serde_json::from_value(json!({"metadata": {"name": "n", "uid": "u"}})).unwrap();
+        assert_eq!(only_this(&node).preconditions.and_then(|only| only.uid).as_deref(), Some("u"));
+    }
 
     #[test]
     fn a_timeout_concerns_one_write_and_a_lost_lease_all() {
