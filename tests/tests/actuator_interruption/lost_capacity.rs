@@ -5,6 +5,7 @@ use super::{begin, interrupt, is_deleting, spot};
 use plimsoll_actuator::ports::{CapacityReservation, FleetRequest, InstanceMatchCriteria, ReservationType};
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::execution::OutcomeStatus;
+use plimsoll_model::names::label;
 use plimsoll_model::snapshot::ReservationCount;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::cloud::{Action, Effect};
@@ -40,6 +41,15 @@ fn assert_excluded(world: &World, instance: &str) {
     assert_eq!((capacity_type, others), (former, offerings), "all but {lost:?}");
 }
 
+/// Announces maintenance of an instance.
+fn announce_maintenance(watcher: &FakeWatcher, instance: &str) {
+    let body = json!({"version": "0", "id": "maintenance", "detail-type": "AWS Health Event", "source": "aws.health",
+        "account": "123456789012", "time": "2026-01-05T00:00:00Z", "region": "us-west-2", "resources": [],
+        "detail": {"service": "EC2", "eventTypeCategory": "scheduledChange",
+                   "affectedEntities": [{"entityValue": instance}]}});
+    watcher.world.ec2.with(|cloud, now| cloud.queue.send(instance, &body.to_string(), now));
+}
+
 async fn until_going(watcher: &FakeWatcher, claim: &str) {
     let limit = Duration::from_secs(2);
     watcher.until("the claim is on its way out", limit, |world| is_deleting(world, claim)).await;
@@ -58,6 +68,30 @@ async fn a_plan_does_not_launch_the_interrupted_offering_again() {
     assert_excluded(&watcher.world, &instance);
 }
 
+/// Nor does an interruption if it is not known which offering it is about.
+#[tokio::test(start_paused = true)]
+async fn maintenance_says_nothing_of_the_capacity_of_an_offering() {
+    for knows_zone in [true, false] {
+        let watcher = begin().await;
+        let (claim, node) = watcher.node(&spot("a-1")).await;
+        let instance = instance_of(&watcher.world, &node);
+        if knows_zone {
+            announce_maintenance(&watcher, &instance);
+        } else {
+            let unlabelled = json!({"metadata": {"labels": {label::ZONE: null}}});
+            watcher.world.patch(ResourceId::NODE_CLAIMS, &claim, unlabelled).unwrap();
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            interrupt(&watcher, &instance);
+        }
+        until_going(&watcher, &claim).await;
+        let outcomes = watcher.send(watcher.plan(&[spot("a-2")], Vec::new()).await).await;
+        assert_eq!(outcomes[0].status, OutcomeStatus::Accepted, "{outcomes:?}");
+        watcher.until("the other node is launched", MINUTE, |world| fleets(world).len() == 2).await;
+        let [first, second] = fleets(&watcher.world).try_into().unwrap();
+        assert_eq!(first, second, "knows its zone: {knows_zone}");
+    }
+}
+
 /// Only Spot interruptions say that capacity is short. The offering of a broken host is avoided all the same.
 #[tokio::test(start_paused = true)]
 async fn a_like_for_like_replacement_is_not_of_the_same_offering() {
@@ -66,11 +100,7 @@ async fn a_like_for_like_replacement_is_not_of_the_same_offering() {
     watcher.world.deploy("web", 1, &json!({"cpu": "500m"}), &json!({})).unwrap();
     watcher.until("the pod runs", MINUTE, |world| running_on(world, &node) == 1).await;
     let instance = instance_of(&watcher.world, &node);
-    let body = json!({"version": "0", "id": "maintenance", "detail-type": "AWS Health Event", "source": "aws.health",
-        "account": "123456789012", "time": "2026-01-05T00:00:00Z", "region": "us-west-2", "resources": [],
-        "detail": {"service": "EC2", "eventTypeCategory": "scheduledChange",
-                   "affectedEntities": [{"entityValue": instance}]}});
-    watcher.world.ec2.with(|cloud, now| cloud.queue.send(&instance, &body.to_string(), now));
+    announce_maintenance(&watcher, &instance);
     until_going(&watcher, &claim).await;
     watcher.until("the replacement is launched", MINUTE, |world| fleets(world).len() == 2).await;
     assert_excluded(&watcher.world, &instance);

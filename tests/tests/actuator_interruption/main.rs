@@ -5,8 +5,10 @@ mod deferred;
 mod late_leaders;
 mod lost_capacity;
 mod plans;
+mod queue;
 mod refused_writes;
 mod replacements;
+mod waits;
 
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::execution::OutcomeStatus;
@@ -275,6 +277,8 @@ async fn what_cannot_be_read_and_what_is_not_ours_is_deleted_and_touches_nothing
             cloud.queue.send("", &body, now);
         }
     });
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(waiting_messages(&watcher.world), 0);
     assert!(!object::is_deleting(&watcher.claim(&claim).unwrap()));
 }
 

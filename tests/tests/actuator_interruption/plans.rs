@@ -1,6 +1,7 @@
 //! What a plan tells about the pods of an interrupted node: only a plan that names a pod has a place for it.
 
 use super::{begin, interrupt, spot, with_pods};
+use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::execution::OutcomeStatus;
 use plimsoll_model::plan::{Placement, Unschedulable};
 use plimsoll_sim::apiserver::{ResourceId, object};
@@ -114,7 +115,30 @@ async fn pods_with_a_place_on_a_starting_node_run_until_it_is_in_service() {
             is_initialized
         })
         .await;
+    // Long before they have to stop.
     let moved = |world: &World| world.running_pods() == 2 && running_on(world, &node) == 0;
-    watcher.until("the pods run on the other node", LOOK, moved).await;
+    watcher.until("the pods run on the other node", Duration::from_secs(20), moved).await;
     assert_eq!(instances_ever_launched(&watcher.world).len(), 2, "no replacement");
+}
+
+/// The next plan has the pods, if there is one. Otherwise, existing nodes are checked.
+#[tokio::test(start_paused = true)]
+async fn pods_whose_launch_is_lost_move_to_existing_nodes() {
+    let watcher = begin().await;
+    let (_, node, instance) = with_pods(&watcher).await;
+    watcher.node(&Wanted { capacity_type: CapacityType::OnDemand, ..spot("b-1") }).await;
+    give_notice(&watcher, &instance).await;
+    let wanted = Wanted { instance_type: "m6i.xlarge", pods: watcher.pods_on(&node), ..spot("a-2") };
+    let outcomes = watcher.send(watcher.plan(&[wanted], Vec::new()).await).await;
+    assert_eq!(outcomes[0].status, OutcomeStatus::Accepted, "{outcomes:?}");
+    let claim = outcomes[0].node_claim.clone().unwrap();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(running_on(&watcher.world, &node), 2, "their node is on its way");
+    watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    // A plan is waited for during five seconds.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(running_on(&watcher.world, &node), 2, "the next plan may have another node for them");
+    let moved = |world: &World| world.running_pods() == 2 && running_on(world, &node) == 0;
+    watcher.until("the pods run elsewhere", Duration::from_secs(10), moved).await;
+    assert_eq!(instances_ever_launched(&watcher.world).len(), 3, "no replacement");
 }

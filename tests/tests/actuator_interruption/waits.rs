@@ -1,0 +1,64 @@
+//! What pods of an interrupted node wait for, and what the ledger knows meanwhile.
+
+use super::{NOTICE, begin, begin_with, interrupt, is_deleting, spot, with_pods};
+use plimsoll_model::catalog::CapacityType;
+use plimsoll_model::execution::ClaimState;
+use plimsoll_sim::apiserver::ResourceId;
+use plimsoll_sim::plimsoll::Options;
+use plimsoll_tests::fake_watcher::Wanted;
+use plimsoll_tests::{MINUTE, instance_of, instances_ever_launched, running_on};
+use serde_json::json;
+use std::time::Duration;
+
+/// Its end is later than that of the instance.
+#[tokio::test(start_paused = true)]
+async fn pods_run_until_their_new_node_is_in_service_although_their_node_has_a_grace_period() {
+    let watcher = begin().await;
+    let grace = json!({"spec": {"template": {"spec": {"terminationGracePeriod": "1h"}}}});
+    watcher.world.patch(ResourceId::NODE_POOLS, "default", grace).unwrap();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let (_, node, instance) = with_pods(&watcher).await;
+    interrupt(&watcher, &instance);
+    // Nodes boot in 20 s.
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    assert_eq!(running_on(&watcher.world, &node), 2, "no other node is in service");
+    watcher
+        .until("the pods run elsewhere", NOTICE, |world| world.running_pods() == 2 && running_on(world, &node) == 0)
+        .await;
+}
+
+/// A plan that counts on the node would be executed meanwhile.
+#[tokio::test(start_paused = true)]
+async fn the_ledger_knows_that_an_interrupted_node_goes_before_the_watch_shows_it() {
+    let watcher = begin().await;
+    let (claim, node) = watcher.node(&spot("a-1")).await;
+    watcher.world.server().faults().lag_watches(watcher.actuator(), MINUTE);
+    interrupt(&watcher, &instance_of(&watcher.world, &node));
+    let limit = Duration::from_secs(2);
+    watcher.until("the claim is on its way out", limit, |world| is_deleting(world, &claim)).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let in_flight = watcher.ledger().await.unwrap().upserted;
+    let states: Vec<(&str, ClaimState)> = in_flight.iter().map(|claim| (claim.name.as_str(), claim.state)).collect();
+    assert_eq!(states, [(claim.as_str(), ClaimState::Terminating)]);
+}
+
+/// kube-scheduler binds it soon.
+#[tokio::test(start_paused = true)]
+async fn room_that_a_waiting_pod_was_launched_for_is_not_free() {
+    let watcher = begin_with(Options { nominate_nodes: false, ..Options::default() }).await;
+    let (_, node) = watcher.node(&spot("a-1")).await;
+    watcher.world.deploy("web", 1, &json!({"cpu": "1500m"}), &json!({})).unwrap();
+    watcher.until("the pod runs", MINUTE, |world| running_on(world, &node) == 1).await;
+    // Nobody binds it.
+    let waiting = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "waiting"},
+        "spec": {"schedulerName": "another-scheduler", "containers": [
+            {"name": "main", "image": "example.com/app:1", "resources": {"requests": {"cpu": "1"}}}]}});
+    watcher.world.apply_object(&waiting).unwrap();
+    let pods = watcher.pods_on("");
+    watcher.node(&Wanted { capacity_type: CapacityType::OnDemand, pods, ..spot("a-2") }).await;
+    interrupt(&watcher, &instance_of(&watcher.world, &node));
+    // Plans are waited for during the first five seconds.
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    assert_eq!(running_on(&watcher.world, &node), 1, "it has no room on the other node");
+    assert_eq!(instances_ever_launched(&watcher.world).len(), 3, "one replacement");
+}
