@@ -3,7 +3,7 @@
 
 use plimsoll_actuator::ports::{CloudError, InstanceEvent, InstanceStatus, StatusCheck};
 use plimsoll_model::names::annotation;
-use plimsoll_model::time::Timestamp;
+use plimsoll_model::time::{Millis, Timestamp};
 use plimsoll_sim::apiserver::faults::{Effect as ApiEffect, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::store::{Part, Write};
@@ -13,7 +13,7 @@ use plimsoll_sim::plimsoll::Options;
 use plimsoll_sim::world::World;
 use plimsoll_tests::fake_watcher::{FakeWatcher, wanted};
 use plimsoll_tests::{MINUTE, Setup, instance_of, instances_ever_launched};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::time::Duration;
 
 /// A status check counts after it has failed for two minutes, and EC2 is polled each minute.
@@ -33,9 +33,9 @@ fn impair(world: &World, node: &str) {
     change_status(world, node, |status, now| status.system = StatusCheck::Impaired { since: Some(now) });
 }
 
-/// Makes EC2 report an event that stops the node's instance at an unknown time.
-fn schedule_stop(world: &World, node: &str) {
-    let event = InstanceEvent { code: "instance-stop".to_owned(), not_before: None };
+/// Makes EC2 report an event that stops the node's instance at this time, if it is known.
+fn schedule_stop(world: &World, node: &str, not_before: Option<Timestamp>) {
+    let event = InstanceEvent { code: "instance-stop".to_owned(), not_before };
     change_status(world, node, |status, _| status.events.push(event));
 }
 
@@ -88,6 +88,51 @@ async fn one_impaired_node_is_replaced_and_many_at_once_are_not() {
             nodes.iter().filter(|(claim, _)| is_going(world, claim)).count() == 1
         })
         .await;
+}
+
+/// EC2 stops the instance in any case.
+#[tokio::test(start_paused = true)]
+async fn the_limit_keeps_no_node_whose_instance_has_an_event() {
+    let watcher = begin().await;
+    let mut nodes = Vec::new();
+    for action in ["a-1", "a-2", "a-3"] {
+        nodes.push(node(&watcher, action).await);
+    }
+    impair(&watcher.world, &nodes[0].1);
+    impair(&watcher.world, &nodes[1].1);
+    let is_blocked = |world: &World| {
+        let events = world.events_of("NodeClaim", &nodes[1].0);
+        events.iter().any(|event| event.contains("NodeRepairBlocked"))
+    };
+    watcher.until("the limit is reported", NOTICED, is_blocked).await;
+    let stops = watcher.world.ec2.now().plus(Millis::from_seconds(7200));
+    schedule_stop(&watcher.world, &nodes[1].1, Some(stops));
+    watcher.until("the node is being removed", 2 * MINUTE, |world| is_going(world, &nodes[1].0)).await;
+    assert!(!is_forced(&watcher.world, &nodes[1].0), "its pods are evicted");
+    assert!(!is_going(&watcher.world, &nodes[0].0) && !is_going(&watcher.world, &nodes[2].0));
+    let claim = watcher.claim(&nodes[1].0).unwrap();
+    let notice = object::text(&claim, &["metadata", "annotations", annotation::INTERRUPTED]);
+    let notice: Value = serde_json::from_str(notice).unwrap();
+    assert_eq!((&notice["kind"], &notice["ends"]), (&json!("event_status"), &json!(stops.0)));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let events = watcher.world.events_of("NodeClaim", &nodes[1].0);
+    let expected = "InstanceUnhealthy: notice from EC2 for the instance: scheduled_change";
+    assert!(events.iter().any(|event| event == expected), "{events:?}");
+}
+
+/// Its pods cannot terminate, so nothing is gained by waiting.
+#[tokio::test(start_paused = true)]
+async fn a_grace_period_ends_once_the_instance_is_impaired() {
+    let grace = json!({"template": {"spec": {"terminationGracePeriod": "2h"}}});
+    let watcher = FakeWatcher::begin(Setup::with_pool(grace)).await;
+    let (claim, name) = node(&watcher, "a-1").await;
+    protected_pod(&watcher).await;
+    watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    tokio::time::sleep(5 * MINUTE).await;
+    assert!(!is_forced(&watcher.world, &claim) && watcher.world.running_pods() == 1);
+    impair(&watcher.world, &name);
+    let is_gone = |world: &World| world.get(ResourceId::NODE_CLAIMS, &claim).is_none();
+    watcher.until("the claim is deleted", NOTICED + 2 * MINUTE, is_gone).await;
 }
 
 /// EC2 does not say since when, and lists no instance without a problem.
@@ -162,7 +207,7 @@ async fn a_drain_for_an_event_is_forced_once_a_status_check_fails_too() {
     let watcher = begin().await;
     let (claim, name) = node(&watcher, "a-1").await;
     protected_pod(&watcher).await;
-    schedule_stop(&watcher.world, &name);
+    schedule_stop(&watcher.world, &name, None);
     watcher.until("the node is being removed", NOTICED, |world| is_going(world, &claim)).await;
     tokio::time::sleep(5 * MINUTE).await;
     assert!(watcher.world.get(ResourceId::NODE_CLAIMS, &claim).is_some(), "the budget holds the drain");
@@ -296,4 +341,18 @@ async fn more_than_a_fifth_of_the_nodes_is_never_replaced_for_bad_conditions() {
     report(&watcher.world, &nodes[1].1, "True");
     watcher.until("the broken node is being removed", MINUTE, |world| is_going(world, &nodes[0].0)).await;
     assert!(!is_going(&watcher.world, &nodes[1].0));
+}
+
+/// For example while a webhook is down.
+#[tokio::test(start_paused = true)]
+async fn a_repair_that_cannot_be_written_is_tried_again_within_half_a_minute() {
+    let watcher = begin_with_repair(true).await;
+    let (claim, node) = node(&watcher, "a-1").await;
+    report(&watcher.world, &node, "False");
+    let mark = Matcher { subresource: Some(""), ..Matcher::of(Verb::Patch, "nodeclaims") };
+    let refused = watcher.world.server().faults().always(mark, ApiEffect::internal_error());
+    tokio::time::sleep(ACCELERATORS_TOLERATED + MINUTE).await;
+    assert!(!is_going(&watcher.world, &claim));
+    watcher.world.server().faults().remove(refused);
+    watcher.until("the node is being removed", Duration::from_secs(31), |world| is_going(world, &claim)).await;
 }

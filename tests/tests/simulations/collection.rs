@@ -5,7 +5,7 @@ use plimsoll_model::names::{annotation, tag};
 use plimsoll_sim::apiserver::faults::{Effect as ApiEffect, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ResourceId, object};
-use plimsoll_sim::cloud::{Action, Effect};
+use plimsoll_sim::cloud::{Action, Effect, Machine};
 use plimsoll_sim::plimsoll::Options;
 use plimsoll_sim::world::World;
 use plimsoll_tests::{HOUR, MINUTE, Setup, TestCluster, instances_ever_launched};
@@ -109,7 +109,10 @@ async fn more_unclaimed_instances_than_a_crash_leaves_are_all_kept() {
     let cluster = TestCluster::usual().await;
     cluster.deploy("web", 1, 500);
     cluster.until_running(1, 3 * MINUTE).await;
-    let strays = strays(&cluster, true, 7);
+    let mut strays = strays(&cluster, true, 40);
+    // EC2 shows terminated instances for an hour. They are no share of the cluster.
+    let ended = strays.split_off(7);
+    cluster.world.ec2.with(|cloud, now| cloud.terminate_instances(&ended, now));
     cluster.pass(15 * MINUTE).await;
     let living = cluster.world.living_instances();
     assert!(strays.iter().all(|id| living.contains_key(id)), "{}", cluster.summary());
@@ -150,10 +153,32 @@ async fn a_claim_with_a_ready_node_stays_although_ec2_does_not_show_its_instance
     assert_eq!((cluster.world.running_pods(), instances_ever_launched(&cluster.world).len()), (1, 1));
 }
 
-/// EC2 lists the instance as terminated, so that nothing is concluded from what it does not show.
+/// As when its kubelet has died, or Karpenter made the claim.
 #[tokio::test(start_paused = true)]
-async fn a_claim_whose_instance_was_terminated_goes_during_a_zonal_shift_too() {
-    // Without a Node: the cloud controller would delete the Node, and that would delete the claim.
+async fn a_claim_whose_instance_runs_stays_although_its_node_is_not_ready() {
+    for is_adopted in [false, true] {
+        // The pod moves, and the node is empty then.
+        let cluster = TestCluster::begin(Setup::with_pool(json!({"disruption": {"consolidateAfter": "Never"}}))).await;
+        cluster.deploy("web", 1, 500);
+        cluster.until_running(1, 3 * MINUTE).await;
+        let claim = object::name(&cluster.claims()[0]).to_owned();
+        if is_adopted {
+            let patch = json!({"metadata": {"annotations": {annotation::OWNER: null}}});
+            cluster.world.patch(ResourceId::NODE_CLAIMS, &claim, patch).unwrap();
+            cluster.world.ec2.with(|cloud, _| cloud.remove_tag_of_all(tag::OWNER));
+        }
+        let node = cluster.nodes_in_use().remove(0);
+        cluster.world.cluster.kubelets.stop(&node);
+        cluster.until("the node is not ready", 2 * MINUTE, |world| world.ready_nodes() == 0).await;
+        cluster.pass(10 * MINUTE).await;
+        let is_kept = cluster.world.get(ResourceId::NODE_CLAIMS, &claim).is_some_and(|it| !object::is_deleting(&it));
+        assert!(is_kept, "adopted: {is_adopted}\n{}", cluster.summary());
+    }
+}
+
+/// A cluster that follows zonal shifts, with an instance that boots for an hour. Without a Node: the cloud controller
+/// would delete the Node of a lost instance, and that would delete the claim. Returns the name of the claim.
+async fn with_booting_instance() -> (TestCluster, String, Machine) {
     let mut setup = Setup::default();
     setup.world.boot = HOUR;
     setup.options = Options { zonal_shift: true, ..setup.options };
@@ -164,18 +189,45 @@ async fn a_claim_whose_instance_was_terminated_goes_during_a_zonal_shift_too() {
         claims.iter().any(|claim| !object::text(claim, &["status", "providerID"]).is_empty())
     };
     cluster.until("the instance is launched", MINUTE, has_instance).await;
+    // The queue of interruptions tells nothing.
+    cluster.world.ec2.with(|cloud, _| cloud.settings.tells_states = false);
     let name = object::name(&cluster.claims()[0]).to_owned();
     let machine = cluster.world.living_instances().into_values().next().unwrap();
+    (cluster, name, machine)
+}
+
+/// Shifts the cluster away from the zone of an instance.
+async fn shift_away(cluster: &TestCluster, machine: &Machine) {
     cluster.world.ec2.with(|cloud, _| {
         let zone_id = cloud.subnets[&machine.subnet_id].zone_id.clone();
         cloud.zonal_shifts = vec![ZonalShift { zone_id, expires: None }];
-        // The queue of interruptions tells nothing.
-        cloud.settings.tells_states = false;
     });
     // The shifts are read.
     cluster.pass(MINUTE).await;
+}
+
+/// EC2 lists the instance as terminated, so that nothing is concluded from what it does not show.
+#[tokio::test(start_paused = true)]
+async fn a_claim_whose_instance_was_terminated_goes_during_a_zonal_shift_too() {
+    let (cluster, name, machine) = with_booting_instance().await;
+    shift_away(&cluster, &machine).await;
     cluster.world.ec2.with(|cloud, now| cloud.terminate_instances(&[machine.id], now));
     // A claim that does not register is given up after 15 minutes.
     let gone = |world: &World| world.get(ResourceId::NODE_CLAIMS, &name).is_none();
     cluster.until("the claim is deleted", 8 * MINUTE, gone).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_whose_instance_ec2_does_not_show_goes_unless_its_zone_is_shifted() {
+    for is_shifted in [false, true] {
+        let (cluster, name, machine) = with_booting_instance().await;
+        if is_shifted {
+            shift_away(&cluster, &machine).await;
+        }
+        cluster.world.ec2.with(|cloud, _| cloud.hidden_zones.insert(machine.zone));
+        // A claim that does not register is given up after 15 minutes.
+        cluster.pass(8 * MINUTE).await;
+        let is_kept = cluster.world.get(ResourceId::NODE_CLAIMS, &name).is_some_and(|it| !object::is_deleting(&it));
+        assert_eq!(is_kept, is_shifted, "{}", cluster.summary());
+    }
 }

@@ -90,10 +90,17 @@ async fn a_protected_instance_without_claim_keeps_no_other() {
     };
     let strays: Vec<String> = (0..3).map(stray).collect();
     cluster.world.ec2.with(|cloud, _| cloud.protect(&strays[0], true));
+    let node = cluster.world.living_instances()[&strays[0]].private_dns_name.clone();
+    let uid = |world: &World| world.get(ResourceId::NODES, &node).map(|node| object::uid(&node).to_owned());
+    cluster.until("it becomes a Node", MINUTE, |world| uid(world).is_some()).await;
+    let before = uid(&cluster.world);
     let others = strays[1..].to_vec();
     let gone = move |world: &World| others.iter().all(|id| !world.living_instances().contains_key(id));
     cluster.until("the other strays are terminated", 15 * MINUTE, gone).await;
+    // Two more rounds.
+    cluster.pass(2 * MINUTE).await;
     assert!(cluster.world.living_instances().contains_key(&strays[0]));
+    assert_eq!(uid(&cluster.world), before, "the Node of an instance that runs");
     assert_eq!(
         cluster.claims().iter().filter(|claim| object::annotation(claim, annotation::OWNER).is_some()).count(),
         1
