@@ -82,8 +82,8 @@ async fn launch_unknown(watcher: &FakeWatcher) {
     watcher.until("the instance is launched", MINUTE, |world| world.living_instances().len() == 1).await;
 }
 
-/// A notice may be about a claim that awaits its instance for two minutes after it was sent. A recommendation is not acted
-/// on here, and what a change of state tells, the garbage collector finds.
+/// For two minutes after it was sent, a notice may be about a claim that awaits its instance. A recommendation is not
+/// acted on here, and what a change of state tells, the garbage collector finds.
 #[tokio::test(start_paused = true)]
 async fn only_a_recent_notice_is_kept_and_only_while_a_claim_awaits_its_instance() {
     let watcher = begin().await;

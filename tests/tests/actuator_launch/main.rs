@@ -5,6 +5,7 @@
 mod claims;
 mod crashes;
 mod deleted;
+mod drivers;
 mod fixture;
 mod groups;
 mod overlays;

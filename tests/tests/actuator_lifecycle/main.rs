@@ -12,7 +12,7 @@ mod unlaunched;
 mod volumes;
 
 use plimsoll_model::names::label;
-use plimsoll_sim::apiserver::faults::{Effect, Matcher};
+use plimsoll_sim::apiserver::faults::{Effect, Gate, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::world::World;
@@ -101,6 +101,27 @@ async fn a_deleted_claim_drains_and_takes_its_node_and_instance_along() {
     let took = watcher.until("claim, node and instance are deleted", 3 * MINUTE, is_gone).await;
     assert!(took >= Duration::from_secs(5), "a node is drained for five seconds at least, not {took:?}");
     assert_eq!(watcher.world.pending_pods(), 2, "its pods were created again");
+}
+
+/// Others write taints, too.
+#[tokio::test(start_paused = true)]
+async fn a_taint_that_somebody_adds_at_the_same_time_stays() {
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, node) = with_protected_pod(&watcher).await;
+    let gate = Gate::default();
+    let patch = Matcher::of(Verb::Patch, "nodes");
+    watcher.world.server().faults().next(1, patch, Effect::HoldBefore(gate.clone()));
+    watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    gate.reached(1).await;
+    let taints = json!({"spec": {"taints": [{"key": "maintenance", "effect": "NoSchedule"}]}});
+    watcher.world.patch(ResourceId::NODES, &node, taints).unwrap();
+    gate.open();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let node = watcher.world.get(ResourceId::NODES, &node).unwrap();
+    let mut keys: Vec<&str> =
+        object::items(&node, &["spec", "taints"]).iter().map(|taint| object::text(taint, &["key"])).collect();
+    keys.sort_unstable();
+    assert_eq!(keys, ["karpenter.sh/disrupted", "maintenance"]);
 }
 
 /// A volume may be attached while the drain waits for a disruption budget.

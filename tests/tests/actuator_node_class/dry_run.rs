@@ -127,3 +127,24 @@ async fn a_class_that_loses_its_subnets_is_looked_at_at_the_pace_of_its_parts() 
     fixture.until_ready().await;
     assert!(calls(Action::DryRunCreateFleet) > before[0], "the old answer has expired");
 }
+
+/// EC2's smallest bucket: five calls, and two more a second.
+#[tokio::test(start_paused = true)]
+async fn many_new_classes_do_not_exhaust_the_calls_of_the_account() {
+    let fixture = fixture();
+    for number in 0..9 {
+        let mut another = class(&json!({}));
+        another["metadata"]["name"] = json!(format!("class-{number}"));
+        fixture.world.apply_object(&another).unwrap();
+    }
+    fixture.world.apply_object(&class(&json!({}))).unwrap();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let times: Vec<i64> = fixture.world.ec2.read(|cloud, _| {
+        let calls = cloud.log.iter().filter(|call| call.action == Action::DryRunRunInstances);
+        calls.map(|call| call.at.0).collect()
+    });
+    assert!(times.len() >= 10, "{times:?}");
+    let within_a_second = |from: &i64| times.iter().filter(|at| (*from..from + 1000).contains(*at)).count();
+    let most = times.iter().map(within_a_second).max().unwrap();
+    assert!(most <= 7, "{most} in a second");
+}

@@ -1,14 +1,19 @@
 //! While Karpenter's lease is held, nothing is written and nothing launched (rule 20).
 
 use plimsoll_model::names::lease;
+use plimsoll_sim::apiserver::faults::{Effect, Matcher};
+use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::cloud::Action;
 use plimsoll_sim::plimsoll::Options;
 use plimsoll_sim::world::World;
-use plimsoll_tests::{MINUTE, Setup, TestCluster};
+use plimsoll_tests::fake_watcher::FakeWatcher;
+use plimsoll_tests::{HOUR, MINUTE, Setup, TestCluster};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
+
+const SECOND: Duration = Duration::from_secs(1);
 
 fn held(world: &World, holder: &str) -> Value {
     let now = world.server().now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
@@ -57,6 +62,51 @@ async fn nothing_is_bought_while_karpenter_leads_and_all_goes_on_when_it_is_gone
     assert_eq!(paused(&cluster.world), None, "the condition is cleared");
 }
 
+/// Lets Karpenter hold its Lease for two hours.
+fn hold(world: &World) {
+    let mut lease = held(world, "karpenter-1");
+    lease["spec"]["leaseDurationSeconds"] = json!(2 * HOUR.as_secs());
+    world.apply_object(&lease).unwrap();
+}
+
+/// Without a first read of the Lease, nothing is written. Later, the result of the last read stays.
+#[tokio::test(start_paused = true)]
+async fn while_the_lease_cannot_be_read_the_last_read_counts() {
+    let watcher = FakeWatcher::start(Setup::default());
+    let faults = watcher.world.server().faults();
+    let reads = Matcher { name: Some(lease::KARPENTER.to_owned()), ..Matcher::of(Verb::Get, "leases") };
+    let refused = faults.always(reads.clone(), Effect::internal_error());
+    tokio::time::sleep(2 * MINUTE).await;
+    let own = [ResourceId::LEASES, ResourceId::EVENTS, ResourceId::EVENTS_K8S];
+    let audit = watcher.world.server().audit();
+    let wrote =
+        audit.iter().find(|it| it.client.starts_with("actuator") && it.verb.is_write() && !own.contains(&it.resource));
+    assert_eq!(wrote, None);
+    faults.remove(refused);
+    let is_ready = |world: &World| {
+        let pool = world.get(ResourceId::NODE_POOLS, "default").unwrap();
+        object::condition_is_true(&pool, "Ready")
+    };
+    watcher.until("the pool is Ready", 2 * MINUTE, is_ready).await;
+
+    let refused = faults.always(reads.clone(), Effect::internal_error());
+    hold(&watcher.world);
+    tokio::time::sleep(MINUTE).await;
+    assert_eq!(paused(&watcher.world), None, "it was free");
+    let status = Matcher { subresource: Some("status"), ..Matcher::of(Verb::Patch, "nodepools") };
+    let refused_status = faults.always(status, Effect::internal_error());
+    faults.remove(refused);
+    tokio::time::sleep(30 * SECOND).await;
+    assert_eq!(paused(&watcher.world), None, "the condition cannot be written");
+    faults.remove(refused_status);
+    // The write is tried again after ten seconds.
+    watcher.until("the pool has the condition Paused", 12 * SECOND, |world| paused(world).is_some()).await;
+
+    faults.always(reads, Effect::internal_error());
+    tokio::time::sleep(MINUTE).await;
+    assert!(paused(&watcher.world).is_some(), "it was held");
+}
+
 /// Messages of the shadow reports about the pool.
 fn reports(world: &World) -> Vec<String> {
     let events = world.all(ResourceId::EVENTS);
@@ -90,4 +140,31 @@ async fn the_shadow_report_counts_a_repeated_plan_once() {
         reports[0].starts_with("In the last 20 min, Plimsoll would have launched 1 and removed 0 nodes of this NodePool. Its nodes cost 0 USD per hour; with the last plan they would cost 0."),
         "{reports:?}"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_shadow_report_tells_what_removals_would_save() {
+    let interval = 20 * MINUTE;
+    let options = Options { shadow_report_interval: interval, ..Options::default() };
+    let cluster = TestCluster::begin(Setup { options, ..Setup::default() }).await;
+    cluster.deploy("web", 1, 500);
+    cluster.until_running(1, 3 * MINUTE).await;
+    cluster.pass(MINUTE).await;
+    hold(&cluster.world);
+    cluster.pass(30 * SECOND).await;
+    cluster.scale("web", 0);
+    cluster.pass(interval).await;
+    let found = reports(&cluster.world);
+    assert_eq!(found.len(), 1, "{found:?}");
+    let expected = |removed: u32| {
+        format!("In the last 20 min, Plimsoll would have launched 0 and removed {removed} nodes of this NodePool.")
+    };
+    assert!(found[0].starts_with(&expected(1)), "{found:?}");
+    assert!(!found[0].contains("Its nodes cost 0 USD per hour"), "{found:?}");
+    assert!(found[0].ends_with("with the last plan they would cost 0."), "{found:?}");
+    // The next period may begin with another plan that removes the node.
+    cluster.scale("web", 1);
+    cluster.pass(2 * interval).await;
+    let found = reports(&cluster.world);
+    assert!(found.iter().any(|report| report.starts_with(&expected(0))), "each period is counted anew: {found:?}");
 }

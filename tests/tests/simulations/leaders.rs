@@ -14,11 +14,13 @@ use plimsoll_tests::{MINUTE, TestCluster, instances_ever_launched};
 use std::time::Duration;
 use tonic::Code;
 
-/// A claim of the former leader arrives after this delay, when the next leader is active. Returns the epochs of all
-/// claims at the end.
-async fn a_claim_arrives_after(late: Duration) -> Vec<String> {
+/// A claim of the former leader arrives after this delay, when the next leader is active, whose watches lag. Returns
+/// the epochs of all claims at the end.
+async fn a_claim_arrives_after(late: Duration, lag: Duration) -> Vec<String> {
     let mut cluster = TestCluster::usual().await;
     let old = cluster.plimsoll.leader(Role::Actuator).unwrap();
+    let standby = cluster.plimsoll.processes(Role::Actuator).into_iter().find(|process| *process != old).unwrap();
+    cluster.world.server().faults().lag_watches(standby, lag);
     let create = Matcher { client: Some(old.clone()), ..Matcher::of(Verb::Create, "nodeclaims") };
     cluster.world.server().faults().always(create, Effect::Late(late));
     cluster.deploy("web", 1, 3000);
@@ -46,13 +48,16 @@ async fn a_claim_arrives_after(late: Duration) -> Vec<String> {
 /// continues with the claim.
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_arrives_late_is_known_before_anything_is_admitted() {
-    assert_eq!(a_claim_arrives_after(Duration::from_secs(20)).await, ["0"], "none of the new leader's own");
+    for lag in [0, 10] {
+        let epochs = a_claim_arrives_after(Duration::from_secs(20), Duration::from_secs(lag)).await;
+        assert_eq!(epochs, ["0"], "none of the new leader's own, whose watches lag {lag} s");
+    }
 }
 
 /// Later than any call should take effect: the new leader already admits, so the claim is not launched.
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_arrives_too_late_is_not_bought_for() {
-    assert_eq!(a_claim_arrives_after(Duration::from_secs(25)).await, ["1"], "the new leader's own");
+    assert_eq!(a_claim_arrives_after(Duration::from_secs(25), Duration::ZERO).await, ["1"], "the new leader's own");
 }
 
 /// A leader that cannot renew its lease stops by its own clock, although other requests still succeed.
@@ -80,6 +85,22 @@ async fn a_leader_that_cannot_renew_its_lease_does_nothing_more() {
         after.filter(|call| call.client == old && mutating.contains(&call.action)).count()
     });
     assert_eq!(called, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_lost_its_lease_may_lead_again() {
+    let mut cluster = TestCluster::usual().await;
+    let first = cluster.plimsoll.leader(Role::Actuator).unwrap();
+    let leases = Matcher { client: Some(first.clone()), resource: Some("leases"), ..Matcher::default() };
+    let rule = cluster.world.server().faults().always(leases, Effect::Drop);
+    cluster.pass(MINUTE).await;
+    cluster.world.server().faults().remove(rule);
+    let second = cluster.plimsoll.leader(Role::Actuator).unwrap();
+    assert_ne!(first, second);
+    cluster.plimsoll.kill(&second);
+    cluster.deploy("web", 1, 500);
+    cluster.until_running(1, 3 * MINUTE).await;
+    assert_eq!(cluster.plimsoll.leader(Role::Actuator), Some(first));
 }
 
 /// Rule 26: a standby responds with the name of the leader. It keeps its state warm, so that it can launch as soon as

@@ -167,3 +167,22 @@ async fn epochs_grow_over_a_deleted_lease_and_new_actuators() {
     let epochs = epochs(&cluster);
     assert!(epochs.len() == 3 && epochs.is_sorted(), "each leader's claims have a higher epoch: {epochs:?}");
 }
+
+/// Nobody remembers the former leader, but the claims show that there was one.
+#[tokio::test(start_paused = true)]
+async fn new_actuators_wait_for_the_leader_of_a_lease_that_was_deleted() {
+    let mut cluster = one_full_node().await;
+    let old = cluster.plimsoll.leader(Role::Actuator).unwrap();
+    let create = Matcher { client: Some(old), ..Matcher::of(Verb::Create, "nodeclaims") };
+    cluster.world.server().faults().always(create, Effect::Late(15 * SECOND));
+    cluster.scale("web", 2);
+    // The call is made within one second.
+    cluster.pass(SECOND).await;
+    for process in cluster.plimsoll.processes(Role::Actuator) {
+        cluster.plimsoll.kill(&process);
+    }
+    delete(&cluster, lease::ACTUATOR).await;
+    while cluster.plimsoll.start_another(Role::Actuator).is_some() {}
+    more_pods_get_nodes(&cluster, 2, 5 * MINUTE).await;
+    assert_eq!(epochs(&cluster), [0], "the new leader waited for the claim of the former leader, and created none");
+}

@@ -19,6 +19,7 @@ mod ec2_calls;
 mod enumeration;
 mod expiry;
 mod faulty_planner;
+mod fence;
 mod first_node;
 mod initialization;
 mod karpenter;

@@ -144,4 +144,11 @@ async fn a_burst_does_not_wait_for_its_tags() {
     let is_tagged = |tags: &BTreeMap<String, String>| tags.contains_key(tag::NODE_CLAIM) && tags.contains_key("Name");
     let tagged = |world: &World| world.living_instances().values().filter(|machine| is_tagged(&machine.tags)).count();
     cluster.until("all are tagged", 5 * MINUTE, |world| tagged(world) == NODES).await;
+    let times: Vec<i64> = cluster.world.ec2.read(|cloud, _| {
+        let calls = cloud.log.iter().filter(|call| call.action == Action::CreateTags);
+        calls.map(|call| call.at.0).collect()
+    });
+    let within_a_second = |from: &i64| times.iter().filter(|at| (*from..from + 1000).contains(*at)).count();
+    let most = times.iter().map(within_a_second).max().unwrap();
+    assert!(most <= 60, "fifty at once and ten a second, not {most}");
 }
