@@ -1,7 +1,7 @@
 //! Launch templates of groups, and the resources that they attach to instances.
 
 use crate::fixture::{forbidden, launch, plan, start, statuses};
-use plimsoll_actuator::ports::CloudError;
+use plimsoll_actuator::ports::{CloudError, LaunchTemplateFilter, LaunchTemplateSpec, Tags};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::execution::OutcomeStatus::{Accepted, Launched};
 use plimsoll_model::names::{annotation, tag};
@@ -55,6 +55,30 @@ async fn groups_with_the_same_template_ask_for_it_once() {
     watcher.execute(plan(position, launches)).await.unwrap();
     watcher.settled(count).await;
     assert_eq!((watcher.fleet_calls(), template_calls(&watcher) - of_validation), (count, 1));
+}
+
+/// Templates count against a limit of the account.
+#[tokio::test(start_paused = true)]
+async fn a_template_of_ours_is_deleted_after_a_quarter_of_an_hour_without_use() {
+    let watcher = start();
+    let catalog = watcher.catalog().await;
+    let position = watcher.position().await;
+    watcher.execute(plan(position, vec![launch(&catalog, "a-1", &["m6i.large"], "p-1")])).await.unwrap();
+    let all = LaunchTemplateFilter { tags: Tags::new() };
+    let names = || -> Vec<String> {
+        let templates = watcher.world.ec2.read(|cloud, _| cloud.list_launch_templates(&all));
+        templates.into_iter().map(|template| template.name).collect()
+    };
+    let ours = names();
+    assert!(!ours.is_empty());
+    watcher.world.ec2.with(|cloud, _| {
+        let spec = cloud.launch_template(&ours[0]).cloned().unwrap();
+        cloud.ensure_launch_template(&LaunchTemplateSpec { name: "of-others".to_owned(), tags: Tags::new(), ..spec });
+    });
+    tokio::time::sleep(Duration::from_secs(10 * 60)).await;
+    assert_eq!(names().len(), ours.len() + 1, "somebody may still use them");
+    tokio::time::sleep(Duration::from_secs(12 * 60)).await;
+    assert_eq!(names(), ["of-others"]);
 }
 
 /// RequestLimitExceeded, and a template that Describe does not return yet.

@@ -2,6 +2,7 @@
 //! 2).
 
 use crate::fixture::{forbidden, launch, plan, start, wanted};
+use plimsoll_actuator::ports::CloudError;
 use plimsoll_actuator::state::launch_group::claim_name;
 use plimsoll_model::execution::OutcomeStatus;
 use plimsoll_model::names::annotation;
@@ -66,6 +67,24 @@ async fn a_refusal_says_nothing_of_an_earlier_try_that_was_not_answered() {
     tokio::time::sleep(Duration::from_secs(180)).await;
     let claims = watcher.settled(1).await;
     assert_eq!(claims[0].metadata.name.as_deref(), Some(claim.as_str()), "the late claim");
+}
+
+/// The next call is refused, but the first one may have launched an instance.
+#[tokio::test(start_paused = true)]
+async fn a_fleet_call_that_times_out_is_looked_up_before_its_claim_fails() {
+    let watcher = start();
+    let catalog = watcher.catalog().await;
+    let position = watcher.position().await;
+    let message = "no such parameter".to_owned();
+    let refused = CloudError::InvalidRequest { code: "InvalidParameterValue".to_owned(), message };
+    watcher.world.ec2.faults(|faults| {
+        faults.inject(Action::CreateFleet, Effect::HoldAfter(Gate::default()), 1);
+        faults.inject(Action::CreateFleet, Effect::Refuse(refused), 1);
+    });
+    let outcomes = watcher.execute(plan(position, wanted(&catalog, 1))).await.unwrap();
+    assert_eq!(outcomes.last().unwrap().status, OutcomeStatus::Launched, "{outcomes:?}");
+    watcher.settled(1).await;
+    assert_eq!(watcher.fleet_calls(), 2);
 }
 
 /// Later than the API server processes a request: the launch has failed, and its pods have another node by then.

@@ -6,7 +6,7 @@ use plimsoll_sim::apiserver::faults::{Effect as ApiEffect, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::cloud::{Action, Effect, Machine};
-use plimsoll_sim::plimsoll::Options;
+use plimsoll_sim::plimsoll::{Options, Role};
 use plimsoll_sim::world::World;
 use plimsoll_tests::{HOUR, MINUTE, Setup, TestCluster, instances_ever_launched};
 use serde_json::json;
@@ -116,11 +116,18 @@ async fn more_unclaimed_instances_than_a_crash_leaves_are_all_kept() {
     cluster.pass(15 * MINUTE).await;
     let living = cluster.world.living_instances();
     assert!(strays.iter().all(|id| living.contains_key(id)), "{}", cluster.summary());
+    let withheld = || {
+        let leader = cluster.plimsoll.leader(Role::Actuator).unwrap();
+        let text = cluster.plimsoll.metrics(&leader).unwrap().encode().unwrap();
+        let value = text.lines().find_map(|line| line.strip_prefix("plimsoll_actuator_instances_withheld "));
+        value.unwrap_or_default().to_owned()
+    };
+    assert_eq!(withheld(), "7");
     // Somebody terminates two of them. Five are not too many in any cluster.
     cluster.world.ec2.with(|cloud, now| cloud.terminate_instances(&strays[..2], now));
     let gone = |world: &World| world.living_instances().len() == 1;
     cluster.until("the other stray instances are terminated", 5 * MINUTE, gone).await;
-    assert_eq!(cluster.world.running_pods(), 1);
+    assert_eq!((cluster.world.running_pods(), withheld().as_str()), (1, "0"));
 }
 
 #[tokio::test(start_paused = true)]
