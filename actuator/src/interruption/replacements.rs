@@ -78,8 +78,8 @@ impl PendingReplacements {
         checked.unwrap_or(false)
     }
 
-    /// Whether existing nodes have room for the pods. If they do not, a replacement is pending. `None` while another claim
-    /// is checked.
+    /// Whether existing nodes have room for the pods. If they do not, a replacement is pending. `None` while another
+    /// claim is checked.
     fn check_once(
         &self,
         uid: String,
