@@ -50,7 +50,8 @@ struct Pause {
     until: Timestamp,
 }
 
-/// Failures and recent claims of all pools. Kept in memory only: a restart costs one failed call per cause.
+/// Failures of all pools, and the last [`CLAIMS_PER_MINUTE`] claims of each. Kept in memory only: a restart costs one
+/// failed call per cause.
 #[derive(Debug, Clone, Default)]
 pub struct Failures {
     pauses: BTreeMap<NodePoolName, BTreeMap<String, Pause>>,
@@ -112,7 +113,7 @@ impl Failures {
     /// Records a new claim.
     pub fn claimed(&mut self, pool: &NodePoolName, now: Timestamp) {
         let recent = self.claims.entry(pool.clone()).or_default();
-        while recent.len() >= CLAIMS_PER_MINUTE || recent.front().is_some_and(|at| now.since(*at) >= MINUTE) {
+        if recent.len() >= CLAIMS_PER_MINUTE {
             recent.pop_front();
         }
         recent.push_back(now);
@@ -243,5 +244,20 @@ mod tests {
         assert_eq!(failures.too_many(&pool, NOW.plus(Millis(1))), Some(Millis(59_999)));
         assert_eq!(failures.too_many(&NodePoolName::from("b"), NOW), None);
         assert_eq!(failures.too_many(&pool, NOW.plus(MINUTE)), None);
+        // Of these, half are a minute old when the other half is made.
+        let half = MINUTE.0 / 2;
+        for number in 0..CLAIMS_PER_MINUTE {
+            let at = NOW.plus(MINUTE).plus(Millis(if number < CLAIMS_PER_MINUTE / 2 { 0 } else { half }));
+            assert_eq!(failures.too_many(&pool, at), None, "{number}");
+            failures.claimed(&pool, at);
+        }
+        assert_eq!(failures.too_many(&pool, NOW.plus(MINUTE).plus(Millis(half))), Some(Millis(half)));
+        let later = NOW.plus(MINUTE).plus(MINUTE);
+        assert_eq!(failures.too_many(&pool, later), None);
+        for _ in 0..CLAIMS_PER_MINUTE / 2 {
+            assert_eq!(failures.too_many(&pool, later), None);
+            failures.claimed(&pool, later);
+        }
+        assert_eq!(failures.too_many(&pool, later), Some(Millis(half)), "as many as within any other minute");
     }
 }
