@@ -175,7 +175,7 @@ impl Ledger {
         if reason == DisruptionReason::Drifted && facts.bounded {
             return Ok(());
         }
-        for budget in facts.evictions.iter().filter(|(_, count)| **count > 0).map(|(budget, _)| budget) {
+        for budget in facts.evictions.keys() {
             let allowed = facts.disruptions_allowed.get(budget).copied().unwrap_or(0);
             let admitted: u32 = self.other_removals(&facts.claim).filter_map(|other| other.evictions.get(budget)).sum();
             if admitted >= allowed {
