@@ -125,8 +125,6 @@ impl KnownTemplates {
                 entry.used = now;
             } else if now.since(entry.used) >= DELETE_UNUSED_AFTER {
                 unused.push(template.name.clone());
-                // From now on, a launch must create it again.
-                entry.seen = None;
             }
         }
         unused
@@ -252,6 +250,40 @@ mod tests {
         assert_eq!(templates.used("a", START.plus(TRUST_PERIOD)), None);
         templates.forget(&["a".to_owned()]);
         assert_eq!(templates.used("a", START), None);
+    }
+
+    /// The list of EC2 may not show a new template yet.
+    #[test]
+    fn the_use_of_a_template_counts_before_it_is_listed() {
+        let later = |millis: u64| START.plus(Millis(millis));
+        for (unlisted, deletable) in [(100, DELETE_UNUSED_AFTER.0), (DELETE_UNUSED_AFTER.0, 2 * DELETE_UNUSED_AFTER.0)]
+        {
+            let (templates, none) = (KnownTemplates::default(), BTreeSet::new());
+            let listed = [template("a")];
+            templates.used("a", START);
+            assert_eq!(templates.unused(&[], &none, later(unlisted)), [""; 0]);
+            assert_eq!(templates.unused(&listed, &none, later(unlisted)), [""; 0], "it counts as used then, or now");
+            assert_eq!(templates.unused(&listed, &none, later(deletable - 1)), [""; 0]);
+            assert_eq!(templates.unused(&listed, &none, later(deletable)), ["a"], "{unlisted}");
+        }
+    }
+
+    #[test]
+    fn a_launch_waits_only_for_what_passes() {
+        let text = String::new;
+        for (error, expected) in [
+            (EnsureError::from(CloudError::Throttled), true),
+            (CloudError::Unavailable { message: text() }.into(), true),
+            (CloudError::Ambiguous { message: text() }.into(), true),
+            (CloudError::Denied { message: text() }.into(), false),
+            (CloudError::InvalidRequest { code: text(), message: text() }.into(), false),
+            (NotAllowed::TimedOut(Duration::from_secs(1)).into(), true),
+            (NotAllowed::NotLeader.into(), true),
+            (NotAllowed::Paused(text()).into(), false),
+            (NotAllowed::Quarantine.into(), false),
+        ] {
+            assert_eq!(error.is_passing(), expected, "{error}");
+        }
     }
 
     #[test]
