@@ -341,3 +341,16 @@ impl Stores {
         stores
     }
 }
+
+#[cfg(test)]
+impl<K: Indexed> CachedObjects<K> {
+    /// Shows an object, as an event of the watch does.
+    pub(crate) fn show(&self, object: K) {
+        Writer::new(self.clone()).take(Event::Apply(object));
+    }
+
+    /// Shows that an object is gone, as an event of the watch does.
+    pub(crate) fn show_gone(&self, object: K) {
+        Writer::new(self.clone()).take(Event::Delete(object));
+    }
+}

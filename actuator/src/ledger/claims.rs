@@ -261,10 +261,24 @@ mod tests {
         ledger.set_pool(&pool, PoolFacts { limits: Resources::from([("cpu", 8000)]), ..PoolFacts::default() });
         let action = ActionId::from("replace-1");
         let reserve = Resources::from([("cpu", 4000)]);
+        let before = ledger.position();
         assert!(matches!(ledger.admit_replacement(&pool, &action, reserve.clone()), Admission::Admitted { .. }));
+        assert!(ledger.position() > before, "plans from before do not know of it");
+        assert_eq!(ledger.outcome(&action), Some(&Outcome::Admitted));
         assert_eq!(ledger.admit_replacement(&pool, &action, reserve.clone()), Admission::Repeated(Outcome::Admitted));
         let refused = ledger.admit_replacement(&pool, &"replace-2".into(), reserve);
         assert!(matches!(refused, Admission::Rejected(Rejection::LimitExceeded { used: 8000, .. })), "{refused:?}");
+    }
+
+    #[test]
+    fn a_claim_without_a_pool_is_admitted_until_it_is_gone() {
+        let (mut ledger, _) = Ledger::from_claims(1, &[]);
+        let action = ActionId::from("own");
+        assert!(matches!(ledger.admit_standalone("mine", &action, Resources::new()), Admission::Admitted { .. }));
+        assert_eq!(ledger.outcome(&action), Some(&Outcome::Admitted));
+        assert_eq!(ledger.claim("mine").and_then(|claim| claim.action), Some(&action));
+        ledger.gone("mine");
+        assert!(matches!(ledger.outcome(&action), Some(Outcome::Failed(_))));
     }
 
     #[test]

@@ -145,6 +145,8 @@ fn virtual_pods_may_be_launched_for_again_by_a_newer_plan() {
     let virtual_pods = Arc::new([PodUid::from("v")].into());
     let first = PlanContext { virtual_pods, ..plan(&ledger, 1) };
     let claim = claim_of(&admit(&mut ledger, &launch("one", &["small"], &["p", "v"]), &first));
+    let is_virtual = |pod: &str| ledger.claim(&claim).is_some_and(|view| view.is_virtual(&pod.into()));
+    assert!(is_virtual("v") && !is_virtual("p"));
     let again = launch("two", &["small"], &["v"]);
     // Rejected: an earlier plan, and the same plan recomputed.
     let changed = Rejection::Changed(Subject::Pod("v".into()));

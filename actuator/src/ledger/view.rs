@@ -142,7 +142,150 @@ pub fn unavailable(deps: &LedgerView) -> Vec<UnavailableOffering> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ledger::{ClaimSeed, Ledger};
+    use crate::state::insufficient_capacity::Key;
+    use plimsoll_model::catalog::CapacityType;
+    use plimsoll_model::names::annotation;
+    use plimsoll_model::taints::TaintEffect;
     use serde_json::json;
+    use std::time::Duration;
+
+    fn view_of(seeds: &[ClaimSeed]) -> LedgerView {
+        LedgerView {
+            stores: Stores::default(),
+            ledger: LedgerHandle::new(Ledger::from_claims(1, seeds).0),
+            insufficient_capacity: Arc::default(),
+            clock: Clock::starting_at(jiff::Timestamp::UNIX_EPOCH),
+        }
+    }
+
+    /// A claim that pod p is reserved for.
+    fn seed(name: &str) -> ClaimSeed {
+        let annotations = [(annotation::PODS.to_owned(), r#"["p"]"#.to_owned())].into();
+        ClaimSeed { name: name.to_owned(), pool: "pool".into(), annotations, ..ClaimSeed::default() }
+    }
+
+    fn states(deps: &LedgerView) -> Vec<(String, ClaimState, usize)> {
+        in_flight(deps).into_values().map(|claim| (claim.name, claim.state, claim.pods.len())).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn claims_are_in_flight_until_their_node_is_in_service_and_its_pods_had_time_to_come() {
+        let capacity = || Some(Resources::from([("cpu", 1000)]));
+        let no_pods = |name: &str| ClaimSeed { annotations: BTreeMap::new(), ..seed(name) };
+        let launched = |name: &str| ClaimSeed { capacity: capacity(), ..no_pods(name) };
+        let in_service = |name: &str| ClaimSeed { initialized: true, node: Some("n".into()), ..launched(name) };
+        let deps = view_of(&[
+            seed("a-launching"),
+            launched("b-launched"),
+            ClaimSeed { node: Some("n".into()), ..launched("c-registered") },
+            in_service("d-in-service"),
+            ClaimSeed { deleting: true, ..in_service("e-leaving") },
+            ClaimSeed { pool: "".into(), ..launched("f-foreign") },
+        ]);
+        let [a, b, c, e] = [
+            ("a-launching", ClaimState::Launching, 1),
+            ("b-launched", ClaimState::Launched, 0),
+            ("c-registered", ClaimState::Registered, 0),
+            ("e-leaving", ClaimState::Terminating, 0),
+        ]
+        .map(|(name, state, pods)| (name.to_owned(), state, pods));
+        assert_eq!(states(&deps), [a.clone(), b.clone(), c.clone(), e.clone()]);
+        for name in ["a-launching", "c-registered"] {
+            deps.ledger.with(|ledger| ledger.initialized(name, Timestamp(0)));
+        }
+        tokio::time::advance(Duration::from_millis(29_999)).await;
+        assert_eq!(states(&deps), [a, b.clone(), e.clone()], "a pod is reserved for it");
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert_eq!(states(&deps), [b, e]);
+    }
+
+    /// The claim as it was admitted.
+    fn admitted() -> InFlightClaim {
+        let taint = Taint { key: "admitted".to_owned(), value: String::new(), effect: TaintEffect::NoSchedule };
+        InFlightClaim {
+            name: "c".to_owned(),
+            uid: String::new(),
+            node_pool: "pool".into(),
+            action_id: None,
+            pods: vec![PodRef { name: "shop/of-plan".to_owned(), uid: "p".into() }],
+            limit_usage: Resources::new(),
+            labels: ["both", "admitted"].map(|key| (key.to_owned(), "admitted".to_owned())).into(),
+            taints: vec![taint],
+            allocatable: Resources::from([("cpu", 1000)]),
+            state: ClaimState::Launching,
+            launched: None,
+        }
+    }
+
+    /// The claim as it is in the cluster.
+    fn object() -> NodeClaim {
+        let launched = json!({"type": "Launched", "status": "True", "reason": "", "message": "",
+            "lastTransitionTime": "1970-01-01T00:00:07Z"});
+        let claim = json!({
+            "metadata": {"name": "c", "uid": "uid", "labels": {"both": "object"}},
+            "status": {"allocatable": {"cpu": "2"}, "conditions": [launched]},
+            "spec": {"requirements": [], "taints": [{"key": "object", "effect": "NoExecute"}],
+                "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}}});
+        serde_json::from_value(claim).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_claim_is_shown_as_admitted_until_its_object_is_there() {
+        let action = [(annotation::ACTION_ID.to_owned(), "one".to_owned())];
+        let reserved = [(annotation::RESERVED.to_owned(), r#"{"cpu":"4"}"#.to_owned())];
+        let annotations = seed("c").annotations.into_iter().chain(action).chain(reserved).collect();
+        let mut shown = ClaimSeed { annotations, ..seed("c") };
+        let deps = view_of(std::slice::from_ref(&shown));
+        deps.ledger.launching(admitted());
+        let view = |deps: &LedgerView| in_flight(deps).remove("c").unwrap();
+        let usage = Resources::from([("cpu", 4000)]);
+        let expected = InFlightClaim { action_id: Some("one".into()), limit_usage: usage.clone(), ..admitted() };
+        assert_eq!(view(&deps), expected);
+        deps.stores.claims.show(object());
+        let pairs = [("both", "object"), ("admitted", "admitted"), (label::EC2_NODE_CLASS, "default")];
+        let labels = pairs.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let taint = Taint { key: "object".to_owned(), value: String::new(), effect: TaintEffect::NoExecute };
+        let with_object = InFlightClaim {
+            uid: "uid".to_owned(),
+            labels: labels.into(),
+            taints: vec![taint],
+            allocatable: Resources::from([("cpu", 2000)]),
+            ..expected
+        };
+        assert_eq!(view(&deps), with_object, "the ledger does not know of its instance");
+
+        // A new leader knows no admissions of its predecessor.
+        shown.capacity = Some(usage);
+        let deps = view_of(&[shown]);
+        assert_eq!((view(&deps).pods[0].name.as_str(), view(&deps).launched), ("", None), "neither pod nor object");
+        deps.stores.claims.show(object());
+        let pod = json!({"metadata": {"name": "web", "namespace": "shop", "uid": "p"}});
+        deps.stores.pods.show(serde_json::from_value(pod).unwrap());
+        let shown = view(&deps);
+        let facts = (shown.pods[0].name.as_str(), shown.launched, shown.state, shown.taints.len());
+        assert_eq!(facts, ("shop/web", Some(Timestamp(7_000)), ClaimState::Launched, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn offerings_without_capacity_are_shown_with_the_time_that_they_are_skipped() {
+        let deps = view_of(&[]);
+        let (instance_type, zone, capacity_type) = (Some("m5.large".to_owned()), None, CapacityType::Spot);
+        let key = Key { capacity_type, instance_type: instance_type.clone(), zone: None, placement_group: None };
+        deps.insufficient_capacity.lock().mark(key, deps.clock.timestamp());
+        tokio::time::advance(Duration::from_secs(60)).await;
+        let remaining = plimsoll_model::time::Millis::from_seconds(120);
+        assert_eq!(unavailable(&deps), [UnavailableOffering { instance_type, zone, capacity_type, remaining }]);
+    }
+
+    #[test]
+    fn what_is_gone_is_not_launching() {
+        let handle = view_of(&[seed("c")]).ledger;
+        handle.launching(admitted());
+        assert_eq!(handle.all_launching().len(), 1);
+        handle.gone("c");
+        assert!(handle.all_launching().is_empty() && !handle.read(|ledger| ledger.knows("c")));
+    }
 
     #[test]
     fn amounts_that_no_message_may_have_count_as_none() {

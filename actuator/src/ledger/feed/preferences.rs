@@ -52,9 +52,14 @@ mod tests {
 
     /// The message of the Event about a pod with this annotation on a node.
     fn message(value: &str, node: &str) -> Option<String> {
+        message_in("Running", value, node)
+    }
+
+    fn message_in(phase: &str, value: &str, node: &str) -> Option<String> {
         let pod: Pod = serde_json::from_value(json!({
             "metadata": {"name": "web", "namespace": "shop", "annotations": {"karpenter.sh/do-not-disrupt": value}},
             "spec": {"nodeName": node, "containers": [{"name": "c"}]},
+            "status": {"phase": phase},
         }))
         .unwrap();
         invalid_protection(&pod).map(|note| note.message)
@@ -70,5 +75,6 @@ mod tests {
             assert!(told.contains(&format!("[karpenter.sh/do-not-disrupt]: {wrong:?} is neither")), "{wrong}: {told}");
         }
         assert_eq!(message("yes", ""), None, "the pod is on no node yet");
+        assert_eq!(message_in("Succeeded", "yes", "n"), None, "it has ended");
     }
 }

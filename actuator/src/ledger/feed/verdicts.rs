@@ -38,4 +38,20 @@ mod tests {
         assert_eq!(current(&pod("SchedulingGated", "0/1 nodes are available")), None);
         assert_eq!(current(&Pod::default()), None);
     }
+
+    /// A repeated verdict may have the same message.
+    #[test]
+    fn verdict_changes_with_its_times() {
+        let at = |probe: &str, transition: &str| {
+            let condition = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+                "lastProbeTime": probe, "lastTransitionTime": transition});
+            let pod = json!({"metadata": {"name": "p"}, "status": {"conditions": [condition]}});
+            current(&serde_json::from_value(pod).unwrap())
+        };
+        let (early, late) = ("2026-01-05T00:00:00Z", "2026-01-05T00:01:00Z");
+        let first = at(early, early);
+        assert_eq!(at(early, early), first);
+        assert_ne!(at(late, early), first);
+        assert_ne!(at(early, late), first);
+    }
 }

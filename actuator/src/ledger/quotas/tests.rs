@@ -238,6 +238,18 @@ fn launches_without_a_plan_stay_within_quotas_too() {
     assert_eq!(refused_by(&ledger.admit_standalone("own", &"own".into(), reserve)), ("all", 1));
 }
 
+/// A user has lowered it.
+#[test]
+fn a_quota_that_is_exceeded_refuses_only_launches_that_it_counts() {
+    let mut ledger = ledger(Vec::new());
+    for id in ["1", "2"] {
+        claim(admit(&mut ledger, &launch(id, "a", &["small"], &ZONES)));
+    }
+    ledger.set_quotas(vec![quota("team-a", &[("team", "a")], &[("nodes", 1)])]);
+    assert_eq!(refused_by(&admit(&mut ledger, &launch("3", "a", &["small"], &ZONES))), ("team-a", 2));
+    claim(admit(&mut ledger, &launch("3", "b", &["small"], &ZONES)));
+}
+
 /// What it counts, and whether a quota counts it, is unknown.
 #[test]
 fn nothing_is_launched_within_a_quota_beside_an_unreadable_claim() {

@@ -13,6 +13,9 @@ fn repaired_claim_counts_and_unblocks_its_pool() {
     let before = ledger.position();
     ledger.adopt(&broken).unwrap_err();
     assert_eq!(ledger.position(), before, "the same problem is no news");
+    broken.annotations.insert(annotation::RESERVED.to_owned(), "other nonsense".to_owned());
+    ledger.adopt(&broken).unwrap_err();
+    assert!(ledger.position() > before, "plans from before do not know of the problem");
     broken.annotations.insert(annotation::RESERVED.to_owned(), r#"{"cpu": "7"}"#.to_owned());
     ledger.adopt(&broken).unwrap();
     assert!(!ledger.is_unreadable("x"));

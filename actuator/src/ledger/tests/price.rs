@@ -43,6 +43,9 @@ fn the_dearest_offering_counts_until_launch_and_the_price_paid_from_then_on() {
         "NodePool limit reached: 0.04 of 0.05 plimsoll.dev/usd-per-hour in use or reserved, the launch may need 0.04"
     );
     assert_eq!(rejection(admit(&mut ledger, &launch("b", &["large"], &[]), &context)), over);
+    // The price is written to the claim before the instance.
+    ledger.priced(&claim, MicroUsdPerHour(SMALL));
+    assert_eq!(used(&ledger), LARGE);
     ledger.launched(&claim, bought(SMALL - 1));
     assert_eq!(used(&ledger), SMALL - 1);
     claim_of(&admit(&mut ledger, &launch("b", &["large"], &[]), &context));
@@ -99,6 +102,9 @@ fn a_claim_of_unknown_price_blocks_only_pools_that_limit_prices() {
     assert_eq!(rejection(admit(&mut ledger, &one, &context)), unknown);
     let replacement = ledger.admit_replacement(&"pool".into(), &"two".into(), bought(SMALL));
     assert_eq!(rejection(replacement), unknown);
+    let elsewhere = ClaimSeed { pool: "other".into(), ..seed("karpenters") };
+    let mut of_others = ledger_with(100_000, &[elsewhere]);
+    claim_of(&admit(&mut of_others, &one, &context));
     let mut without = ledger.clone();
     without.set_pool(&"pool".into(), pool(8000));
     let context = plan(&without, 2);

@@ -92,6 +92,9 @@ fn a_node_that_is_not_in_service_is_removed_only_if_its_static_pool_has_too_many
     assert_eq!(rejection(admit(&ledger)), not_in_service);
     ledger.set_pool(&"pool".into(), fixed(2));
     claim_of(&admit(&ledger));
+    let mut leaving = ledger.clone();
+    leaving.deleting("c");
+    assert_eq!(rejection(admit(&leaving)), not_in_service, "the others are as many as it should have");
     // The node may be the successor of a drifted one.
     claim_of(&ledger.admit_removal(&removal("b", DisruptionReason::Drifted), &[], &context, &none("b")));
     assert_eq!(rejection(admit(&ledger)), not_in_service);
@@ -216,4 +219,63 @@ fn a_destination_stays_until_the_drain_of_the_removed_node_ended_long_ago() {
     claim_of(&admission);
     assert_eq!(ledger.check_removal_again(&drained(to_c())), Ok(()));
     assert_eq!(ledger.check_removal_again(&to_c()), Err(full));
+}
+
+#[test]
+fn a_removal_is_done_when_its_claim_is_gone() {
+    let mut ledger = ledger_of(&[seed("a")]);
+    let context = plan(&ledger, 1);
+    let action = "remove-a".into();
+    assert!(!ledger.is_under_way(&action));
+    claim_of(&ledger.admit_removal(&empty("a"), &[], &context, &none("a")));
+    assert!(ledger.is_under_way(&action));
+    ledger.gone("a");
+    assert_eq!((ledger.outcome(&action), ledger.removals().count()), (Some(&Outcome::Done), 0));
+    assert!(!ledger.is_under_way(&action));
+}
+
+/// It is written to the claim, and a new leader knows nothing else of the removal.
+#[test]
+fn the_command_of_a_removal_has_all_that_was_admitted() {
+    let mut ledger = ledger_of(&[seed("a"), seed("c")]);
+    let context = plan(&ledger, 1);
+    claim_of(&admit(&mut ledger, &launch("one", &["small"], &["p"]), &context));
+    let asked = RemovalFacts { now: NOW, ..facts("a", "c", 100) };
+    claim_of(&ledger.admit_removal(&removal_with_pod(), &["one".into()], &context, &asked));
+    let expected = Removal {
+        action: "remove-a".into(),
+        node: "a".into(),
+        reason: DisruptionReason::Underutilized,
+        replacements: vec!["one".into()],
+        evictions: [("ns/pdb".to_owned(), 2)].into(),
+        rooms: [(NodeName::from("c"), Resources::from([("cpu", 100)]))].into(),
+        pods: [PodUid::from("p")].into(),
+        admitted: NOW,
+    };
+    assert_eq!(ledger.removal("a"), Some(&expected));
+}
+
+/// Rule 9: the second check covers only the removal itself, and an expired node goes whatever its pods are.
+#[test]
+fn the_second_check_does_not_count_the_removal_itself_and_concerns_no_forced_one() {
+    let ledger = ledger_of(&[seed("a"), seed("b"), seed("c")]);
+    let context = plan(&ledger, 1);
+    assert_eq!(ledger.check_removal_again(&none("a")), Err(Rejection::NotAdmitted("a".to_owned())));
+    let own = || facts("a", "c", 600);
+    let allowing = |count: u32| RemovalFacts { disruptions_allowed: [("ns/pdb".to_owned(), count)].into(), ..own() };
+    let full = Rejection::InsufficientResources { node: "c".into(), resource: "cpu".to_owned() };
+    for (reason, is_forced) in [(DisruptionReason::Underutilized, false), (DisruptionReason::Expired, true)] {
+        let mut ledger = ledger.clone();
+        claim_of(&ledger.admit_removal(&removal("a", reason), &[], &context, &own()));
+        let second = removal("b", DisruptionReason::Underutilized);
+        let other = RemovalFacts { disruptions_allowed: [("ns/pdb".to_owned(), 9)].into(), ..facts("b", "c", 400) };
+        claim_of(&ledger.admit_removal(&second, &[], &context, &other));
+        let refused = |cause: Rejection| if is_forced { Ok(()) } else { Err(cause) };
+        assert_eq!(ledger.check_removal_again(&allowing(3)), Ok(()), "two evictions of the other removal");
+        let no_room = Rejection::NoDisruptionRoom("ns/pdb".to_owned());
+        assert_eq!(ledger.check_removal_again(&allowing(2)), refused(no_room), "{reason:?}");
+        let moves = [(NodeName::from("c"), Resources::from([("cpu", 601)]))].into();
+        let larger = RemovalFacts { moves, ..allowing(3) };
+        assert_eq!(ledger.check_removal_again(&larger), refused(full.clone()), "{reason:?}");
+    }
 }

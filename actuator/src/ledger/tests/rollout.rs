@@ -104,6 +104,12 @@ fn a_new_leader_knows_which_nodes_are_replaced_for_drift() {
     ledger.observe_driver(driver(1));
     ledger.set_pool(&"pool".into(), PoolFacts { rollout_limit: Some(1), ..pool(8000) });
     assert_eq!(rejection(replace_c(&ledger)), FULL, "its command is unreadable");
+    let elsewhere = ClaimSeed { pool: "other".into(), ..replaced("nonsense", true) };
+    let (mut ledger, problems) = Ledger::from_claims(7, &[elsewhere, drifted("c")]);
+    assert_eq!(problems.len(), 1);
+    ledger.observe_driver(driver(1));
+    ledger.set_pool(&"pool".into(), PoolFacts { rollout_limit: Some(1), ..pool(8000) });
+    claim_of(&replace_c(&ledger));
 }
 
 #[test]
@@ -114,4 +120,6 @@ fn a_claim_that_was_never_in_service_takes_no_room_in_a_budget() {
     ledger.failed(&failed, "Denied", NOW);
     let context = plan(&ledger, 2);
     claim_of(&ledger.admit_removal(&removal("a", DisruptionReason::Empty), &[], &context, &none("a")));
+    let failed = ClaimSeed { initialized: false, deleting: true, ..drifted("a") };
+    claim_of(&replace_c(&with_canary(&[failed, drifted("c")])));
 }

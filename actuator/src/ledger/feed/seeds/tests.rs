@@ -54,6 +54,10 @@ fn each_fact_of_a_claim_is_news_until_it_is_recorded() {
     let drifted = json!({"conditions": [{
         "type": "Drifted", "status": "True", "reason": "", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
     }]});
+    let terminating = json!({"conditions": [{
+        "type": "InstanceTerminating", "status": "True", "reason": "", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }]});
     let mut deleting = claim(&json!({}));
     deleting.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
     let changes = [
@@ -62,6 +66,7 @@ fn each_fact_of_a_claim_is_news_until_it_is_recorded() {
         claim(&json!({"nodeName": "n"})),
         claim(&overdue),
         claim(&drifted),
+        claim(&terminating),
         deleting,
     ];
     let before = recorded(&claim(&json!({})), None);
@@ -86,14 +91,15 @@ fn each_fact_of_a_claim_is_news_until_it_is_recorded() {
 
 #[test]
 fn an_unreadable_claim_counts_and_blocks_its_pool_only_if_nobody_knows_how_much() {
-    let problems = |status: &Value, annotations: &Value| {
+    let problems_of = |expire_after: &str, status: &Value, annotations: &Value| {
         let mut object = serde_json::to_value(claim(status)).unwrap();
-        object["spec"]["expireAfter"] = json!("2562048h");
+        object["spec"]["expireAfter"] = json!(expire_after);
         object["metadata"]["annotations"] = annotations.clone();
         let read: Guarded<NodeClaim> = serde_json::from_value(object).unwrap();
         let (ledger, problems) = Ledger::from_claims(1, &[seed(&read.0.unwrap(), None)]);
         (ledger.used(&"default".into()).get("cpu"), problems.iter().map(ToString::to_string).collect::<Vec<_>>())
     };
+    let problems = |status: &Value, annotations: &Value| problems_of("2562048h", status, annotations);
     let (launched, unknown) = (json!({"providerID": "i-1", "capacity": {"cpu": "2"}}), json!({"providerID": "i-1"}));
     let (reserved, group) = (json!({annotation::RESERVED: r#"{"cpu": "4"}"#}), json!({annotation::LAUNCH_GROUP: "g"}));
     let counts = |cpu: i64| (cpu, Vec::new());
@@ -103,6 +109,21 @@ fn an_unreadable_claim_counts_and_blocks_its_pool_only_if_nobody_knows_how_much(
     let missing = "NodeClaim c: annotation plimsoll.dev/reserved: missing, and the NodeClaim's capacity cannot be read";
     assert_eq!(problems(&unknown, &json!({})), (0, vec![missing.to_owned()]));
     assert_eq!(problems(&json!({}), &group).1, [missing], "it may be launched");
+    assert_eq!(problems_of("1h", &unknown, &json!({})), counts(0), "it can be read, and has no capacity yet");
+}
+
+/// Its node came late.
+#[test]
+fn an_initialized_claim_is_not_overdue() {
+    let conditions = |kinds: &[&str]| {
+        let is_true = |kind: &&str| {
+            json!({"type": kind, "status": "True", "reason": "", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z"})
+        };
+        claim(&json!({"conditions": kinds.iter().map(is_true).collect::<Vec<_>>()}))
+    };
+    assert!(seed(&conditions(&["InitializationTimedOut"]), None).overdue);
+    assert!(!seed(&conditions(&["Initialized", "InitializationTimedOut"]), None).overdue);
 }
 
 #[test]
