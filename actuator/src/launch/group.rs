@@ -54,3 +54,23 @@ pub(super) fn by_purchase<T>(launches: impl IntoIterator<Item = (Purchase, T)>) 
     }
     groups
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plimsoll_api::NodeClaimSpec;
+
+    /// EC2 gives all instances of a request the same tags.
+    #[test]
+    fn only_a_group_of_one_names_its_claim_in_tags() {
+        let group = |names: &[&str]| LaunchGroup {
+            key: GroupKey { id: "g".to_owned(), size: u32::try_from(names.len()).unwrap() },
+            claims: names.iter().map(|it| ((*it).to_owned(), NodeClaim::new(it, NodeClaimSpec::default()))).collect(),
+            held: BTreeMap::new(),
+            cycle_id: String::new(),
+        };
+        assert_eq!(group(&["a"]).only_claim(), Some("a"));
+        assert_eq!(group(&["a", "b"]).only_claim(), None);
+        assert!(group(&["a"]).primary().is_none(), "no attempt is written");
+    }
+}

@@ -367,21 +367,4 @@ fn is_new(claim: &NodeClaim, epoch: u64, now: Timestamp) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn a_claim_is_new_for_ten_seconds_in_the_term_that_wrote_it() {
-        let class = json!({"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"});
-        let claim: NodeClaim = serde_json::from_value(json!({
-            "metadata": {"name": "c", "creationTimestamp": "1970-01-01T00:01:00Z",
-                "annotations": {annotation::EPOCH: "3"}},
-            "spec": {"nodeClassRef": class, "requirements": []},
-        }))
-        .unwrap();
-        let is_new_after = |millis: i64, epoch: u64| is_new(&claim, epoch, Timestamp(60_000 + millis));
-        assert_eq!([0, 9_999, 10_000].map(|millis| is_new_after(millis, 3)), [true, true, false]);
-        assert!(!is_new_after(0, 4), "its launcher has ended, and the first scan finds it");
-    }
-}
+mod tests;

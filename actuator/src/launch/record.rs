@@ -173,6 +173,31 @@ mod tests {
     }
 
     #[test]
+    fn a_claim_of_a_group_awaits_an_instance_until_it_has_one() {
+        let of_group = || BTreeMap::from([(annotation::LAUNCH_GROUP.to_owned(), "g".to_owned())]);
+        assert!(awaits_instance(&claim("a", of_group(), None)));
+        assert!(awaits_instance(&claim("a", of_group(), Some(""))));
+        assert!(!awaits_instance(&claim("a", of_group(), Some("aws:///z/i-1"))));
+        assert!(!awaits_instance(&plain("a", None)), "nobody launches it");
+    }
+
+    #[test]
+    fn what_is_written_to_a_claim_is_read() {
+        let mut claim = plain("a", Some("aws:///z/i-1"));
+        assert_eq!((instance(&claim), placement_group(&claim), epoch_of(&claim)), (Some("i-1"), None, None));
+        let annotations = [(annotation::EPOCH, "3"), (annotation::LAUNCH_GROUP, r#"{"v":1,"id":"g","size":2}"#)];
+        let annotations = annotations.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        claim.metadata.annotations = Some(annotations.into());
+        assert_eq!(group_of(&claim), Some(GroupKey { id: "g".to_owned(), size: 2 }));
+        assert_eq!(epoch_of(&claim), Some(3));
+        for (id, expected) in [("pg-1", Some("pg-1")), ("", None)] {
+            claim.metadata.labels = Some([(label::PLACEMENT_GROUP_ID.to_owned(), id.to_owned())].into());
+            assert_eq!(placement_group(&claim), expected);
+        }
+        assert_eq!(instance(&plain("a", Some("aws:///z/"))), None);
+    }
+
+    #[test]
     fn primary_claim_round_trips() {
         let attempt = attempt();
         let group = group([claim("a", primary_annotations(&attempt), None), plain("b", None)]);

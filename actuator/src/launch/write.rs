@@ -174,3 +174,92 @@ fn quantities(amounts: &Resources) -> ResourceList {
     let positive = amounts.iter().filter(|(_, amount)| *amount > 0);
     positive.map(|(name, amount)| (name.to_owned(), Quantity(format_amount(name, amount)))).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plimsoll_model::catalog::CapacityType;
+
+    fn kind(operating_systems: &[&str]) -> InstanceType {
+        InstanceType {
+            name: "m5.large".to_owned(),
+            architecture: "amd64".to_owned(),
+            operating_systems: operating_systems.iter().map(|os| (*os).to_owned()).collect(),
+            capacity: Resources::from([("cpu", 2000), ("vpc.amazonaws.com/efa", 1)]),
+            overhead: Resources::new(),
+            labels: BTreeMap::from([("of-type".to_owned(), "yes".to_owned())]),
+            offerings: Vec::new(),
+        }
+    }
+
+    fn bought() -> FleetInstance {
+        FleetInstance {
+            instance_id: "i-1".to_owned(),
+            instance_type: "m5.large".to_owned(),
+            zone: "zone-a".to_owned(),
+            capacity_type: CapacityType::Reserved,
+            subnet_id: String::new(),
+            image_id: String::new(),
+        }
+    }
+
+    fn launched<'a>(instance: &'a FleetInstance, instance_type: Option<&'a InstanceType>) -> LaunchedInstance<'a> {
+        LaunchedInstance {
+            instance,
+            reservation: None,
+            price: Some(MicroUsdPerHour(500)),
+            instance_type,
+            class: None,
+            requests_efa: false,
+            region: "region",
+            zone_id: String::new(),
+            instance_profile: String::new(),
+        }
+    }
+
+    #[test]
+    fn an_instance_counts_its_capacity_itself_and_its_price() {
+        let (bought, kind) = (bought(), kind(&["linux"]));
+        let plain = launched(&bought, Some(&kind));
+        assert_eq!(plain.provider_id(), "aws:///zone-a/i-1");
+        let expected = Resources::from([("cpu", 2000), (NODES_RESOURCE, 1), (USD_PER_HOUR_RESOURCE, 500)]);
+        assert_eq!(plain.counted(), Some(expected));
+        let unpriced = LaunchedInstance { price: None, ..plain }.counted().unwrap();
+        assert!(!unpriced.contains(USD_PER_HOUR_RESOURCE), "nobody knows it");
+        assert_eq!(launched(&bought, None).counted(), None);
+        let amounts = quantities(&Resources::from([("cpu", 1500), ("nvidia.com/gpu", 0)]));
+        assert_eq!(amounts, [("cpu".to_owned(), Quantity("1500m".to_owned()))].into());
+    }
+
+    #[test]
+    fn labels_of_an_instance_are_those_of_its_type_its_place_and_its_reservation() {
+        let text = |labels: BTreeMap<String, String>| -> Vec<String> {
+            labels.into_iter().map(|(key, value)| format!("{}={value}", key.rsplit('/').next().unwrap())).collect()
+        };
+        let (bought, linux, unclear) = (bought(), kind(&["linux"]), kind(&["linux", "windows"]));
+        let own = ["capacity-type=reserved", "instance-type=m5.large", "region=region", "zone=zone-a"];
+        let sorted = |mut all: Vec<&'static str>| {
+            all.extend(own);
+            all.sort_unstable();
+            all
+        };
+        let shown = |launched: LaunchedInstance<'_>| {
+            let mut all = text(launched.labels());
+            all.sort_unstable();
+            all
+        };
+        assert_eq!(shown(launched(&bought, None)), sorted(Vec::new()));
+        assert_eq!(shown(launched(&bought, Some(&unclear))), sorted(vec!["of-type=yes", "arch=amd64"]));
+        let reservation =
+            CapacityReservation { id: "cr-1".to_owned(), capacity_block: true, interruptible: false, count: None };
+        let zone_id = "id-a".to_owned();
+        let all = LaunchedInstance { reservation: Some(reservation), zone_id, ..launched(&bought, Some(&linux)) };
+        let of_reservation = [
+            "capacity-reservation-id=cr-1",
+            "capacity-reservation-type=capacity-block",
+            "capacity-reservation-interruptible=false",
+        ];
+        let others = ["of-type=yes", "arch=amd64", "os=linux", "zone-id=id-a"];
+        assert_eq!(shown(all), sorted([&of_reservation[..], &others].concat()));
+    }
+}

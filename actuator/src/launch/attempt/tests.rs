@@ -62,7 +62,11 @@ fn first() -> Attempt {
 fn raised_attempt_has_its_own_token_and_tags_and_otherwise_the_same_request() {
     let raised = first().raised(&group(), START.plus(Millis(1)));
     let expected = FleetRequest { client_token: "g-2".to_owned(), tags: group().tags(2).into(), ..request() };
-    assert_eq!((raised.number, raised.request), (2, expected));
+    assert_eq!((raised.number, &raised.request), (2, &expected));
+
+    let after_requests = Attempt { sent: 7, throttled: 3, ..first() }.raised(&group(), START.plus(Millis(1)));
+    let state = (after_requests.started, after_requests.sent, after_requests.throttled, after_requests.maybe_bought);
+    assert_eq!(state, (START.plus(Millis(1)), 0, 3, false), "its age and its pauses count from now");
 }
 
 #[test]
@@ -243,4 +247,48 @@ fn found_instances_are_adopted_while_the_rest_is_awaited() {
     assert_eq!(after_look_up(&mut look_ups, found(), 2, START), waiting);
     let settled = Decision::Adopt { instances: found(), rest: Some(Failure::NothingFound) };
     assert_eq!(after_look_up(&mut look_ups, found(), 2, START.plus(SETTLING)), settled);
+}
+
+#[test]
+fn a_request_is_sent_again_if_its_pause_ends_within_the_maximum_age() {
+    let last = START.plus(Millis(MAX_RESEND_AGE.0 - 1000));
+    let again = Decision::Send { after: Millis(1000) };
+    assert_eq!(after_sending(&mut first(), Err(lost()), last), again);
+    assert_eq!(after_sending(&mut first(), Err(CloudError::Throttled), last), again);
+    let late = after_sending(&mut first(), Err(lost()), last.plus(Millis(1)));
+    assert_eq!(late, Decision::LookUp { after: Millis(0) });
+}
+
+/// Without an earlier request, each of these says that nothing was launched.
+#[test]
+fn only_a_definite_refusal_that_may_pass_raises_the_attempt() {
+    let invalid = |code: &str| CloudError::InvalidRequest { code: code.to_owned(), message: "no".to_owned() };
+    let refused = |code: &str| Failure::Refused { code: code.to_owned(), message: "no".to_owned() };
+    let again = || Decision::RaiseAttempt { after: Millis(1000) };
+    let no_capacity = Failure::InsufficientCapacity { refusals: "no".to_owned(), named: false };
+    let codes = ["InvalidParameterValue", "InvalidAMIID.NotFound", "InvalidLaunchTemplateName.MalformedException"];
+    let finals = codes.map(|code| (invalid(code), Decision::Fail(refused(code))));
+    for (error, expected) in [
+        (denied(), again()),
+        (CloudError::NotFound { message: "no".to_owned() }, again()),
+        (invalid("InvalidLaunchTemplateName.NotFoundException"), again()),
+        (invalid("InvalidLaunchTemplateId.VersionNotFound"), again()),
+        (CloudError::InsufficientCapacity { message: "no".to_owned() }, Decision::Fail(no_capacity)),
+    ]
+    .into_iter()
+    .chain(finals)
+    {
+        let shown = format!("{error:?}");
+        assert_eq!(after_sending(&mut first(), Err(error), START), expected, "{shown}");
+    }
+}
+
+#[test]
+fn instances_for_all_claims_are_adopted_without_another_look() {
+    for ids in [&["i-1", "i-2"][..], &["i-1", "i-2", "i-3"]] {
+        let living: Vec<FleetInstance> = ids.iter().map(|id| instance(id)).collect();
+        let decision = after_look_up(&mut LookUps::default(), living.clone(), 2, START);
+        let rest = Some(Failure::NothingFound);
+        assert_eq!(decision, Decision::Adopt { instances: living, rest });
+    }
 }

@@ -13,6 +13,8 @@ use std::collections::BTreeMap;
 
 mod bounds;
 mod flexibility;
+mod objects;
+mod requests;
 mod requirements;
 mod spot;
 mod subnets;

@@ -1,4 +1,5 @@
 use super::*;
+use crate::ports::{LaunchTemplateConfig, Override, ReservationSpec};
 use plimsoll_model::resources::Resources;
 use serde_json::json;
 
@@ -54,4 +55,88 @@ fn the_price_that_counts_is_that_of_the_offering_bought_and_at_most_the_reserved
         assert_eq!(price(reserved, zone, Some(&kind)), expected, "{why}");
     }
     assert_eq!(price(Some("0.04"), "a", None), Some(40_000), "a type that the catalog lacks");
+}
+
+#[test]
+fn a_reserved_instance_is_in_the_reservation_that_its_claim_or_else_its_request_names() {
+    let reserved = |id: &str, zone: &str| {
+        let reservation =
+            CapacityReservation { id: id.to_owned(), capacity_block: false, interruptible: false, count: None };
+        let capacity_type = CapacityType::Reserved;
+        Offering { capacity_type, reservation: Some(reservation), ..offering(zone, 1, None) }
+    };
+    let kind = InstanceType {
+        name: "m5.large".to_owned(),
+        architecture: "amd64".to_owned(),
+        operating_systems: Vec::new(),
+        capacity: Resources::new(),
+        overhead: Resources::new(),
+        labels: BTreeMap::new(),
+        offerings: vec![offering("a", 1, None), reserved("cr-1", "a"), reserved("cr-2", "a"), reserved("cr-3", "b")],
+    };
+    let bought = |zone: &str, capacity_type| FleetInstance {
+        instance_id: "i-1".to_owned(),
+        instance_type: kind.name.clone(),
+        zone: zone.to_owned(),
+        capacity_type,
+        subnet_id: String::new(),
+        image_id: String::new(),
+    };
+    let listing = |ids: &[&str]| {
+        let mut listing = claim(None);
+        let requirement = json!({"key": label::CAPACITY_RESERVATION_ID, "operator": "In", "values": ids});
+        listing.spec.requirements = vec![serde_json::from_value(requirement).unwrap()];
+        listing
+    };
+    // The launch request of a NodeClaim without a NodePool.
+    let requesting = |mut claim: NodeClaim| {
+        let way = Override {
+            instance_type: "m5.large".to_owned(),
+            zone: "a".to_owned(),
+            subnet_id: None,
+            image_id: "ami-1".to_owned(),
+            priority: 1,
+        };
+        let config = LaunchTemplateConfig {
+            launch_template_name: "karpenter.k8s.aws/1".to_owned(),
+            version: 1,
+            overrides: vec![way],
+            reservation: Some(ReservationSpec::Target { id: "cr-2".to_owned(), market_type: None }),
+        };
+        let request = FleetRequest {
+            client_token: "g-1".to_owned(),
+            capacity_type: CapacityType::Reserved,
+            total_target_capacity: 1,
+            launch_template_configs: vec![config],
+            prioritized: false,
+            context: None,
+            tags: BTreeMap::new(),
+        };
+        let text = durable::write(&request).unwrap();
+        claim.metadata.annotations.get_or_insert_default().insert(annotation::LAUNCH_REQUEST.to_owned(), text);
+        claim
+    };
+    let reservation_of = |claim: &NodeClaim, zone: &str, capacity_type| {
+        reservation(claim, &bought(zone, capacity_type), &kind).map(|reservation| reservation.id)
+    };
+    let in_reservation = |claim: &NodeClaim, zone: &str| reservation_of(claim, zone, CapacityType::Reserved);
+    assert_eq!(in_reservation(&listing(&["cr-2", "cr-3"]), "a").as_deref(), Some("cr-2"));
+    assert_eq!(in_reservation(&listing(&["cr-2", "cr-3"]), "b").as_deref(), Some("cr-3"));
+    assert_eq!(reservation_of(&listing(&["cr-2"]), "a", CapacityType::OnDemand), None);
+    assert_eq!(in_reservation(&claim(None), "a"), None);
+    assert_eq!(in_reservation(&requesting(claim(None)), "a").as_deref(), Some("cr-2"));
+    assert_eq!(in_reservation(&requesting(claim(None)), "b"), None, "not requested");
+    assert_eq!(in_reservation(&requesting(listing(&["cr-1"])), "a").as_deref(), Some("cr-1"));
+}
+
+#[test]
+fn the_message_of_a_failure_says_what_ec2_said_and_is_short() {
+    let no_capacity =
+        |refusals: &str| message(&Failure::InsufficientCapacity { refusals: refusals.to_owned(), named: true });
+    assert_eq!(no_capacity(""), "no offering has capacity");
+    assert_eq!(no_capacity("Code for 2: no"), "no offering has capacity: Code for 2: no");
+    for refusals in ["x".repeat(600), "ä".repeat(300)] {
+        let told = no_capacity(&refusals);
+        assert!((MAX_MESSAGE - 1..=MAX_MESSAGE).contains(&told.len()), "{} bytes", told.len());
+    }
 }

@@ -27,6 +27,7 @@ fn cheapest(mut open: Vec<OfferingChoice>, flexible: bool) -> Vec<OfferingChoice
 fn a_launch_has_at_most_60_types_and_300_offerings_the_cheapest() {
     assert_eq!(cheapest(choices(61, 1), false), choices(60, 1));
     assert_eq!(cheapest(choices(61, 6), false), choices(50, 6), "300 offerings");
+    assert_eq!(cheapest([choices(3, 2), choices(3, 2)].concat(), false), choices(3, 2), "each once");
 }
 
 #[test]

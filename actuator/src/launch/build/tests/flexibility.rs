@@ -59,3 +59,56 @@ fn min_values_hold_after_narrowing() {
     let message = format!("NodePool pool: minValues asks for 2 values of {category}, but only 1 are available now");
     assert_eq!(refusal.message, message);
 }
+
+/// Each is a resource of accelerators that nobody asked for.
+#[test]
+fn no_kind_of_accelerator_is_launched_without_need() {
+    for resource in ["nvidia.com/gpu", "amd.com/gpu", "habana.ai/gaudi", "aws.amazon.com/neuron"] {
+        let world = world_with_exotic_type(|kind| kind.capacity.set(resource, 1));
+        assert_eq!(types(&world.narrow(&world.launch()).unwrap().0), ["c.large"].into(), "{resource}");
+    }
+}
+
+/// It is paid for anyway.
+#[test]
+fn a_reserved_instance_is_launched_although_it_has_accelerators() {
+    let mut world = world_with_exotic_type(|kind| {
+        let reservation = plimsoll_model::catalog::CapacityReservation {
+            id: "cr-1".to_owned(),
+            capacity_block: false,
+            interruptible: false,
+            count: None,
+        };
+        kind.capacity.set("nvidia.com/gpu", 1);
+        kind.offerings.truncate(1);
+        kind.offerings[0].capacity_type = CapacityType::Reserved;
+        kind.offerings[0].reservation = Some(reservation);
+    });
+    Arc::make_mut(&mut world.pool).spec.template.spec.requirements[0] =
+        Requirement::new(label::CAPACITY_TYPE, Operator::In, ["reserved", "spot", "on-demand"]);
+    assert_eq!(shown(&world.narrow(&world.launch()).unwrap().0), ["x.metal a reserved"]);
+}
+
+#[test]
+fn min_values_count_zones_capacity_types_and_types_that_are_available_now() {
+    let world = World::new();
+    let flexible = |key: &str| {
+        let mut launch = world.launch();
+        let requirement = NodeSelectorRequirement::new(key, Operator::Exists, [""; 0]);
+        let requirement = NodeSelectorRequirement { min_values: Some(2), ..requirement };
+        Arc::make_mut(&mut launch.requirements).push(requirement);
+        launch
+    };
+    type Closed = fn(&OfferingChoice) -> bool;
+    let rows: [(&str, Closed); 3] = [
+        (label::ZONE, |choice| choice.zone == "b"),
+        (label::CAPACITY_TYPE, |choice| choice.capacity_type == CapacityType::OnDemand),
+        (label::INSTANCE_TYPE, |choice| choice.instance_type == "m.large"),
+    ];
+    for (key, closed) in rows {
+        let launch = flexible(key);
+        assert!(world.narrow(&launch).is_ok(), "{key}");
+        let refusal = world.narrow_without(&launch, closed).unwrap_err();
+        assert!(refusal.message.contains("only 1 are available now"), "{refusal:?}");
+    }
+}
