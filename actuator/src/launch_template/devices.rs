@@ -84,5 +84,31 @@ mod tests {
         };
         assert_eq!(sizes(AmiFamily::Bottlerocket), [("/dev/xvda".to_owned(), 4), ("/dev/xvdb".to_owned(), 20)]);
         assert_eq!(sizes(AmiFamily::Custom), []);
+        let whole = |device: &str, size_gib| BlockDevice {
+            size_gib: Some(size_gib),
+            volume_type: Some("gp3".to_owned()),
+            encrypted: Some(true),
+            ..empty(device)
+        };
+        let default = block_devices(&EC2NodeClassSpec::default(), AmiFamily::Bottlerocket);
+        assert_eq!(default, [whole("/dev/xvda", 4), whole("/dev/xvdb", 20)], "as in Karpenter");
+    }
+
+    #[test]
+    fn figures_of_a_mapping_are_kept_and_a_mapping_may_have_no_volume() {
+        let mapping = json!([{"deviceName": "/dev/xvda", "ebs": {"volumeSize": "100.5Gi", "iops": 3000,
+            "snapshotID": "snap-1", "volumeInitializationRate": 200}}, {"deviceName": "/dev/xvdb"}]);
+        let spec = EC2NodeClassSpec {
+            block_device_mappings: serde_json::from_value(mapping).unwrap(),
+            ..EC2NodeClassSpec::default()
+        };
+        let expected = BlockDevice {
+            size_gib: Some(101),
+            iops: Some(3000),
+            snapshot_id: Some("snap-1".to_owned()),
+            initialization_rate: Some(200),
+            ..empty("/dev/xvda")
+        };
+        assert_eq!(block_devices(&spec, AmiFamily::AL2023), [expected, empty("/dev/xvdb")]);
     }
 }

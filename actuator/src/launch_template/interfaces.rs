@@ -102,6 +102,23 @@ mod tests {
     }
 
     #[test]
+    fn timeouts_are_kept_and_no_prefixes_are_none() {
+        let tracking = json!({"tcpEstablishedTimeout": 600, "udpStreamTimeout": 90});
+        let spec = EC2NodeClassSpec {
+            ip_prefix_count: Some(0),
+            connection_tracking: serde_json::from_value(tracking).unwrap(),
+            ..EC2NodeClassSpec::default()
+        };
+        let expected = NetworkInterface {
+            security_group_ids: groups(),
+            tcp_established_timeout: Some(600),
+            udp_stream_timeout: Some(90),
+            ..NetworkInterface::default()
+        };
+        assert_eq!(network_interfaces(&spec, &groups(), 0, false), [expected]);
+    }
+
+    #[test]
     fn efa_interfaces_use_one_card_each_and_the_first_is_device_zero() {
         let interfaces = network_interfaces(&EC2NodeClassSpec::default(), &groups(), 3, false);
         let places: Vec<_> = interfaces

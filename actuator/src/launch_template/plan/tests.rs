@@ -98,6 +98,9 @@ fn efa_interfaces_are_added_only_if_requested() {
     let with = planned(&class(json!({})), &asking, &kinds);
     let interfaces: Vec<usize> = with.iter().map(|it| it.spec.network_interfaces.len()).collect();
     assert_eq!(interfaces, [1, 4]);
+    let own = json!([{"networkCardIndex": 0, "deviceIndex": 0, "interfaceType": "interface"}]);
+    let configured = planned(&class(json!({"networkInterfaces": own})), &asking, &kinds);
+    assert_eq!(configured.len(), 1, "the class lists its interfaces");
     assert_eq!(with[1].spec.network_interfaces[0].interface_type.as_deref(), Some("efa"));
 }
 
@@ -175,6 +178,52 @@ fn template_contains_the_class_settings() {
 }
 
 #[test]
+fn template_has_safe_defaults_where_the_class_says_nothing() {
+    let kind = kind("m5.large", "amd64", 29, 0);
+    let of = |region: &str, spec: Value| {
+        let settings = Settings { region: region.to_owned(), ..settings() };
+        plan(&settings, &class(spec), &resolved(), &wanted(), &[&kind]).unwrap().remove(0).spec
+    };
+    let plain = of("us-east-1", json!({}));
+    assert!(!plain.detailed_monitoring && !plain.enclave && plain.nested_virtualization.is_none());
+    assert_eq!((plain.tenancy.as_str(), plain.placement_group_id, plain.partition), ("default", None, None));
+    let metadata = MetadataOptions {
+        http_endpoint: "enabled".to_owned(),
+        http_protocol_ipv6: Some("disabled".to_owned()),
+        http_put_response_hop_limit: 1,
+        http_tokens: "required".to_owned(),
+    };
+    assert_eq!(plain.metadata, metadata, "as in Karpenter");
+    for region in ["us-iso-east-1", "us-isob-east-1", "us-isof-south-1"] {
+        let isolated = MetadataOptions { http_protocol_ipv6: None, ..metadata.clone() };
+        assert_eq!(of(region, json!({})).metadata, isolated, "{region} does not know the setting");
+    }
+    let options = json!({"httpEndpoint": "disabled", "httpProtocolIPv6": "enabled", "httpTokens": "optional"});
+    let spec = json!({"metadataOptions": options, "cpuOptions": {"nestedVirtualization": "disabled"}});
+    let chosen = of("us-east-1", spec);
+    let words = (chosen.metadata.http_endpoint, chosen.metadata.http_protocol_ipv6, chosen.metadata.http_tokens);
+    assert_eq!(words, ("disabled".to_owned(), Some("enabled".to_owned()), "optional".to_owned()));
+    assert_eq!(chosen.nested_virtualization, Some(false));
+}
+
+#[test]
+fn user_data_has_what_the_class_and_the_launch_say_of_the_node() {
+    let taint = Taint {
+        key: "example.com/own".to_owned(),
+        value: String::new(),
+        effect: plimsoll_model::taints::TaintEffect::NoSchedule,
+    };
+    let input = TemplateInput { taints: vec![taint], ..wanted() };
+    let spec = json!({"instanceStorePolicy": "RAID0", "kubelet": {"maxPods": 17}});
+    let kinds = [kind("m5.large", "amd64", 29, 0)];
+    let (own, plain) = (planned(&class(spec), &input, &kinds), planned(&class(json!({})), &wanted(), &kinds));
+    let (own, plain) = (&own[0].spec.user_data, &plain[0].spec.user_data);
+    for (part, otherwise) in [("RAID0", false), ("maxPods: 17", false), ("example.com/own", false), ("demo", true)] {
+        assert_eq!((own.contains(part), plain.contains(part)), (true, otherwise), "{part}: {own}");
+    }
+}
+
+#[test]
 fn instances_stay_out_of_capacity_reservations_that_they_do_not_target() {
     let target = ReservationSpec::Target { id: "cr-1".to_owned(), market_type: None };
     let of = |settings: &Settings, reservation: Option<&ReservationSpec>| {
@@ -238,9 +287,14 @@ fn template_names_the_placement_group_and_the_partition() {
     assert_eq!((open.placement_group_id.as_deref(), open.partition), (Some("pg-1"), None));
     let without = of(None, wanted()).unwrap();
     assert_eq!((without.placement_group_id.as_deref(), without.partition), (None, None));
+    let without_name = without.name.clone();
     let names: BTreeSet<String> = [chosen.name, open.name, without.name].into();
     assert_eq!(names.len(), 3, "each is a template of its own");
     let dedicated = || TemplateInput { dedicated: true, ..wanted() };
+    let nowhere = of(None, TemplateInput { partition: Some(2), ..wanted() }).unwrap();
+    assert_eq!((nowhere.partition, nowhere.name), (None, without_name), "there is no group");
+    let shared = of(Some(group(PlacementStrategy::Spread, None)), wanted()).unwrap();
+    assert_eq!((shared.tenancy.as_str(), shared.placement_group_id.as_deref()), ("default", Some("pg-1")));
     let error = of(Some(group(PlacementStrategy::Spread, None)), dedicated()).unwrap_err().to_string();
     assert!(error.starts_with("EC2NodeClass default: spec.placementGroupSelector: spread placement group"), "{error}");
     assert_eq!(of(Some(group(PlacementStrategy::Cluster, None)), dedicated()).unwrap().tenancy, "dedicated");
