@@ -297,6 +297,69 @@ mod tests {
         }
     }
 
+    fn claim() -> NodeClaim {
+        let class = json!({"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"});
+        let claim = json!({
+            "metadata": {"name": "mine", "uid": "u"}, "spec": {"nodeClassRef": class, "requirements": []},
+        });
+        serde_json::from_value(claim).unwrap()
+    }
+
+    #[test]
+    fn a_claim_awaits_a_launch_until_somebody_starts_one_or_ends_the_claim() {
+        let changed = |change: fn(&mut NodeClaim)| {
+            let mut claim = claim();
+            change(&mut claim);
+            awaits_launch(&claim)
+        };
+        let launched = |claim: &mut NodeClaim, status: Status| {
+            let conditions = &mut claim.status.get_or_insert_default().conditions;
+            let moment = Moment::of(&claim.metadata, jiff::Timestamp::UNIX_EPOCH);
+            CONDITIONS.set(conditions, moment, LAUNCHED, status, "Tested", "");
+        };
+        assert!(changed(|_| ()));
+        let mut failed = claim();
+        launched(&mut failed, Status::Unknown);
+        assert!(awaits_launch(&failed), "it could not be launched yet");
+        launched(&mut failed, Status::True);
+        assert!(!awaits_launch(&failed));
+        let rows: [(fn(&mut NodeClaim), &str); 4] = [
+            (|claim| drop(claim.labels_mut().insert(label::NODE_POOL.to_owned(), "a".to_owned())), "a pool's"),
+            (|claim| drop(claim.annotations_mut().insert(key::LAUNCH_GROUP.to_owned(), String::new())), "started"),
+            (|claim| claim.status.get_or_insert_default().provider_id = Some("i-1".to_owned()), "has an instance"),
+            (|claim| claim.metadata.deletion_timestamp = serde_json::from_value(json!(TIME)).unwrap(), "ended"),
+        ];
+        for (change, why) in rows {
+            assert!(!changed(change), "{why}");
+        }
+        let mut unreadable = serde_json::to_value(claim()).unwrap();
+        unreadable["spec"]["expireAfter"] = json!("2562048h");
+        let read: guarded::Guarded<NodeClaim> = serde_json::from_value(unreadable).unwrap();
+        assert!(!awaits_launch(&read.0.unwrap()), "the node would not be the one that it asks for");
+    }
+
+    const TIME: &str = "2026-01-05T00:00:00Z";
+
+    #[test]
+    fn a_launch_is_marked_once_and_keeps_what_the_user_wrote() {
+        let annotations = BTreeMap::from([(key::LAUNCH_GROUP.to_owned(), "g".to_owned())]);
+        let mut plain = claim();
+        mark(&mut plain, &annotations);
+        assert_eq!(plain.metadata.annotations, Some(annotations.clone()));
+        assert_eq!(plain.metadata.finalizers.as_deref(), Some([TERMINATION_FINALIZER.to_owned()].as_slice()));
+        assert_eq!(plain.labels()[label::EC2_NODE_CLASS], "default");
+        let marked = plain.clone();
+        mark(&mut plain, &BTreeMap::from([(key::LAUNCH_GROUP.to_owned(), "other".to_owned())]));
+        assert_eq!(plain, marked, "another leader has started its launch");
+
+        let mut own = claim();
+        own.finalizers_mut().push(TERMINATION_FINALIZER.to_owned());
+        own.labels_mut().insert(label::EC2_NODE_CLASS.to_owned(), "own".to_owned());
+        mark(&mut own, &annotations);
+        assert_eq!(own.finalizers().len(), 1);
+        assert_eq!(own.labels()[label::EC2_NODE_CLASS], "own");
+    }
+
     #[test]
     fn a_label_decides_like_a_requirement() {
         let kind = InstanceType {
@@ -309,11 +372,7 @@ mod tests {
             offerings: vec![offering("a", 1), offering("b", 2)],
         };
         let catalog = Catalog { region: "r".to_owned(), instance_types: vec![kind] };
-        let class = json!({"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"});
-        let mut claim: NodeClaim = serde_json::from_value(json!({
-            "metadata": {"name": "mine", "uid": "u"}, "spec": {"nodeClassRef": class, "requirements": []},
-        }))
-        .unwrap();
+        let mut claim = claim();
         let zones = |claim: &NodeClaim| -> Vec<String> {
             let offerings = |requirements: &_, requests: &_| build::offerings(&catalog, requirements, requests);
             proposal(claim, offerings).unwrap().offerings.iter().map(|it| it.zone.clone()).collect()

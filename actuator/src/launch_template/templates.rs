@@ -183,7 +183,7 @@ pub async fn cleanup(deps: LaunchTemplates, stop: CancellationToken) {
 
 async fn clean(deps: &LaunchTemplates) -> Result<(), WriteError> {
     let listed = deps.cloud_reads.launch_templates(&ours(&deps.settings.cluster_name)).await?;
-    let unused = deps.templates.unused(&listed, &needed(deps, &listed), deps.clock.timestamp());
+    let unused = deps.templates.unused(&listed, &needed(&deps.stores, &listed), deps.clock.timestamp());
     delete(deps, &unused).await
 }
 
@@ -210,8 +210,8 @@ async fn delete(deps: &LaunchTemplates, names: &[String]) -> Result<(), WriteErr
 }
 
 /// Templates that a stored request names, since the request may be sent again byte for byte (safety rule 3).
-fn needed(deps: &LaunchTemplates, listed: &[LaunchTemplate]) -> BTreeSet<String> {
-    let claims = deps.stores.claims.state();
+fn needed(stores: &Stores, listed: &[LaunchTemplate]) -> BTreeSet<String> {
+    let claims = stores.claims.state();
     let requests: Vec<&String> = claims
         .iter()
         .filter(|claim| claim.provider_id().is_none())
@@ -234,6 +234,8 @@ fn ours(cluster: &str) -> LaunchTemplateFilter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plimsoll_api::NodeClaim;
+    use serde_json::json;
 
     const START: Timestamp = Timestamp(1_000_000);
 
@@ -266,6 +268,30 @@ mod tests {
             assert_eq!(templates.unused(&listed, &none, later(deletable - 1)), [""; 0]);
             assert_eq!(templates.unused(&listed, &none, later(deletable)), ["a"], "{unlisted}");
         }
+    }
+
+    /// The request of a claim without an instance may be sent again byte for byte.
+    #[test]
+    fn templates_are_needed_that_a_request_without_an_instance_names() {
+        let claim = |name: &str, template: &str, provider_id: Option<&str>| -> NodeClaim {
+            let class = json!({"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"});
+            let request = format!(r#"{{"launch_template_name":"{template}"}}"#);
+            let claim = json!({
+                "metadata": {"name": name, "annotations": {annotation::LAUNCH_REQUEST: request}},
+                "spec": {"nodeClassRef": class, "requirements": []}, "status": {"providerID": provider_id},
+            });
+            serde_json::from_value(claim).unwrap()
+        };
+        let claims = [claim("waits", "wanted", None), claim("launched", "over", Some("aws:///a/i-1"))];
+        let listed = ["over", "wanted", "other"].map(template);
+        assert_eq!(needed(&Stores::of_claims(claims), &listed), ["wanted".to_owned()].into());
+    }
+
+    /// Of other clusters, and of others in this cluster, none is deleted.
+    #[test]
+    fn only_templates_of_this_cluster_that_plimsoll_created_are_ours() {
+        let tags = [("kubernetes.io/cluster/demo", "owned"), ("plimsoll.dev/owner", "plimsoll")];
+        assert_eq!(ours("demo").tags, tags.map(|(key, value)| (key.to_owned(), value.to_owned())).into());
     }
 
     #[test]

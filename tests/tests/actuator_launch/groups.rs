@@ -8,7 +8,7 @@ use plimsoll_model::names::annotation;
 use plimsoll_model::plan::{Launch, PodRef};
 use plimsoll_sim::apiserver::faults::{Effect as ClusterEffect, Gate, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
-use plimsoll_sim::cloud::{Action, Effect};
+use plimsoll_sim::cloud::{Action, Capacity, Effect, Pool};
 use plimsoll_tests::fake_watcher::FakeWatcher;
 use serde_json::json;
 use std::sync::Arc;
@@ -41,6 +41,31 @@ async fn groups_that_wait_keep_no_other_from_being_launched() {
     let began = Instant::now();
     let outcomes = watcher.execute(plan(position, vec![last])).await.unwrap();
     assert_eq!(outcomes.last().unwrap().status, OutcomeStatus::Launched, "{outcomes:?}");
+    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
+}
+
+/// EC2 launches too many instances for the account, so these groups ask again and again, for ten minutes.
+#[tokio::test(start_paused = true)]
+async fn groups_that_are_throttled_keep_no_other_from_being_launched() {
+    let watcher = start();
+    let catalog = watcher.catalog().await;
+    let launches = wanted(&catalog, AT_ONCE);
+    let throttled = Capacity::Refused("RequestLimitExceeded", "Request limit exceeded.");
+    watcher.world.ec2.with(|cloud, _| {
+        for choice in launches[0].offerings.iter() {
+            cloud.limit(Pool::new(&choice.instance_type, &choice.zone, choice.capacity_type), throttled);
+        }
+    });
+    let position = watcher.position().await;
+    for launch in launches {
+        drop(watcher.stream(plan(position, vec![launch])).await.unwrap());
+    }
+    watcher.until_fleet_calls(AT_ONCE).await;
+    let began = Instant::now();
+    let other = launch(&catalog, "b", &["c6i.large"], "q");
+    let outcomes = watcher.execute(plan(position, vec![other])).await.unwrap();
+    assert_eq!(outcomes.last().unwrap().status, OutcomeStatus::Launched, "{outcomes:?}");
+    // Each of the others may have one call before it, and EC2 is called five times a second.
     assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
 }
 

@@ -15,6 +15,7 @@ mod probation;
 mod queue;
 mod quotas;
 mod subnets;
+mod tags;
 mod templates;
 mod unanswered;
 mod zonal_shift;

@@ -278,6 +278,9 @@ async fn a_claim_that_the_api_server_refuses_is_not_bought() {
         let refused = (OutcomeStatus::Failed, Some(OutcomeReason::ClusterRefused));
         assert_eq!(ends.collect::<Vec<_>>(), vec![refused; count], "{outcomes:?}");
         assert_eq!((watcher.bought(), watcher.fleet_calls(), watcher.claims().await.len()), (0, 0, 0));
+        let calls = watcher.world.server().audit();
+        let creates = calls.iter().filter(|it| it.verb == Verb::Create && it.resource == ResourceId::NODE_CLAIMS);
+        assert_eq!(creates.count(), if count == 1 { 1 } else { 2 }, "the primary claim is written last");
     }
 }
 

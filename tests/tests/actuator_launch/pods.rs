@@ -38,3 +38,19 @@ async fn nothing_is_launched_for_a_pod_that_runs_or_is_being_deleted() {
     tokio::time::sleep(MINUTE).await;
     assert_eq!(instances_ever_launched(&watcher.world).len(), 1);
 }
+
+/// The watcher asks again for the outcomes of a plan. By then, its pods run.
+#[tokio::test(start_paused = true)]
+async fn a_repeated_plan_is_not_rejected_because_its_pods_run() {
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    watcher.world.deploy("web", 1, &json!({"cpu": "100m"}), &json!({})).unwrap();
+    watcher.until("the pod is there", MINUTE, |world| world.all(ResourceId::PODS).len() == 1).await;
+    let pending = pod_ref(&watcher.world.all(ResourceId::PODS)[0]);
+    let plan = watcher.plan(&[wanted("a-1", pending)], Vec::new()).await;
+    let first = watcher.send(plan.clone()).await.remove(0);
+    assert_eq!(first.status, OutcomeStatus::Accepted, "{first:?}");
+    watcher.until("the pod runs", 3 * MINUTE, |world| world.running_pods() == 1).await;
+    let again = watcher.send(plan).await.remove(0);
+    assert_ne!(again.status, OutcomeStatus::Rejected, "{again:?}");
+    assert_eq!(instances_ever_launched(&watcher.world).len(), 1);
+}

@@ -3,13 +3,15 @@
 use crate::fixture::{forbidden, launch, plan, start, statuses};
 use plimsoll_actuator::ports::{CloudError, LaunchTemplateFilter, LaunchTemplateSpec, Tags};
 use plimsoll_model::catalog::Catalog;
-use plimsoll_model::execution::OutcomeStatus::{Accepted, Launched};
+use plimsoll_model::execution::OutcomeReason;
+use plimsoll_model::execution::OutcomeStatus::{Accepted, Failed, Launched};
 use plimsoll_model::names::{annotation, tag};
 use plimsoll_model::plan::Launch;
 use plimsoll_sim::apiserver::ResourceId;
 use plimsoll_sim::apiserver::faults::{Effect as ClusterEffect, Gate, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::cloud::{Action, Effect};
+use plimsoll_tests::MINUTE;
 use plimsoll_tests::fake_watcher::FakeWatcher;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -98,6 +100,54 @@ async fn a_template_that_ec2_cannot_give_yet_fails_no_launch_and_pauses_no_pool(
         assert_eq!(statuses(&outcomes), [Accepted, Launched], "{outcomes:?}");
         watcher.settled(2).await;
     }
+}
+
+/// EC2 refuses it for another reason than its load, or is busy for longer than pods wait.
+#[tokio::test(start_paused = true)]
+async fn a_template_that_ec2_does_not_give_fails_its_launch_which_reserves_nothing_then() {
+    let denied = CloudError::Denied { message: "not allowed".to_owned() };
+    for (refused, seconds) in [(denied, 0..10), (CloudError::Throttled, 120..150)] {
+        let watcher = start();
+        let catalog = watcher.catalog().await;
+        tokio::time::sleep(TRUST_PERIOD).await;
+        let effect = Effect::Refuse(refused);
+        watcher.world.ec2.faults(|faults| faults.inject(Action::CreateLaunchTemplate, effect, u32::MAX));
+        let position = watcher.position().await;
+        let began = tokio::time::Instant::now();
+        let of_pod = |action: &str| vec![launch(&catalog, action, &["m6i.large"], "p-1")];
+        let outcomes = watcher.execute(plan(position, of_pod("a-1"))).await.unwrap();
+        let last = outcomes.last().unwrap();
+        assert_eq!((last.status, last.reason), (Failed, Some(OutcomeReason::PoolChanged)), "{outcomes:?}");
+        assert!(seconds.contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
+        assert_eq!((watcher.claims().await.len(), watcher.ledger().await.unwrap().upserted.len()), (0, 0));
+        watcher.world.ec2.faults(|faults| faults.clear());
+        // Longer than the pool pauses after a first failure.
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let position = watcher.position().await;
+        let outcomes = watcher.execute(plan(position, of_pod("a-2"))).await.unwrap();
+        assert_eq!(statuses(&outcomes), [Accepted, Launched], "{outcomes:?}");
+        watcher.settled(1).await;
+    }
+}
+
+/// Each counts against EC2's quota.
+#[tokio::test(start_paused = true)]
+async fn templates_are_deleted_a_quarter_of_an_hour_after_their_last_use() {
+    let watcher = start();
+    let catalog = watcher.catalog().await;
+    let position = watcher.position().await;
+    watcher.execute(plan(position, vec![launch(&catalog, "a-1", &["m6i.large"], "p-1")])).await.unwrap();
+    watcher.settled(1).await;
+    let any = LaunchTemplateFilter { tags: Tags::new() };
+    let count = || watcher.world.ec2.with(|cloud, _| cloud.list_launch_templates(&any).len());
+    tokio::time::sleep(14 * MINUTE).await;
+    assert!(count() > 0);
+    // Unused templates are looked for every five minutes.
+    tokio::time::sleep(8 * MINUTE).await;
+    assert_eq!(count(), 0);
+    let position = watcher.position().await;
+    let outcomes = watcher.execute(plan(position, vec![launch(&catalog, "a-2", &["m6i.large"], "p-2")])).await.unwrap();
+    assert_eq!(statuses(&outcomes), [Accepted, Launched], "{outcomes:?}");
 }
 
 /// CreateFleet does not find a new template, or the template was deleted.

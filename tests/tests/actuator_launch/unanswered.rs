@@ -6,12 +6,13 @@ use plimsoll_actuator::ports::CloudError;
 use plimsoll_actuator::state::launch_group::claim_name;
 use plimsoll_model::execution::OutcomeStatus;
 use plimsoll_model::names::annotation;
-use plimsoll_sim::apiserver::ResourceId;
 use plimsoll_sim::apiserver::faults::{Effect as ClusterEffect, Gate, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
+use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::cloud::{Action, Capacity, Effect, Pool};
+use plimsoll_sim::world::World;
 use plimsoll_tests::fake_watcher::FakeWatcher;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::time::Duration;
 
 /// Plans again for the pod of the first launch, with new actions, as a watcher does after a failure, until a launch
@@ -87,6 +88,42 @@ async fn a_fleet_call_that_times_out_is_looked_up_before_its_claim_fails() {
     assert_eq!(watcher.fleet_calls(), 2);
 }
 
+/// It may still take effect, however often the API server is busy after that.
+#[tokio::test(start_paused = true)]
+async fn rate_limits_say_nothing_of_an_earlier_try_that_was_not_answered() {
+    let watcher = start();
+    let catalog = watcher.catalog().await;
+    let position = watcher.position().await;
+    let creates = Matcher::of(Verb::Create, "nodeclaims");
+    let faults = watcher.world.server().faults();
+    faults.next(1, creates.clone(), ClusterEffect::Late(Duration::from_secs(20)));
+    let limited = faults.always(creates, ClusterEffect::throttle(1));
+    let (outcomes, ()) = tokio::join!(watcher.execute(plan(position, wanted(&catalog, 1))), async {
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        faults.remove(limited);
+    });
+    let outcomes = outcomes.unwrap();
+    assert_eq!(outcomes.last().unwrap().status, OutcomeStatus::Launched, "{outcomes:?}");
+    watcher.settled(1).await;
+}
+
+/// Its pods do not wait for ever.
+#[tokio::test(start_paused = true)]
+async fn a_claim_whose_writes_are_never_answered_is_given_up_after_two_minutes() {
+    let watcher = start();
+    let catalog = watcher.catalog().await;
+    let position = watcher.position().await;
+    let faults = watcher.world.server().faults();
+    let dropped = faults.always(Matcher::of(Verb::Create, "nodeclaims"), ClusterEffect::Drop);
+    let began = tokio::time::Instant::now();
+    let outcomes = watcher.execute(plan(position, wanted(&catalog, 1))).await.unwrap();
+    assert_eq!(outcomes.last().unwrap().status, OutcomeStatus::Failed, "{outcomes:?}");
+    assert!((120..150).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
+    faults.remove(dropped);
+    assert_eq!(until_launched(&watcher).await, OutcomeStatus::Launched);
+    watcher.settled(1).await;
+}
+
 /// Later than the API server processes a request: the launch has failed, and its pods have another node by then.
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_is_written_after_its_launch_failed_is_not_bought_for() {
@@ -102,9 +139,9 @@ async fn a_claim_that_is_written_after_its_launch_failed_is_not_bought_for() {
     faults.remove(denied);
     assert_eq!(outcomes.last().unwrap().status, OutcomeStatus::Failed, "{outcomes:?}");
     assert_eq!(until_launched(&watcher).await, OutcomeStatus::Launched);
-    let appeared = |world: &plimsoll_sim::world::World| world.get(ResourceId::NODE_CLAIMS, &claim).is_some();
+    let appeared = |world: &World| world.get(ResourceId::NODE_CLAIMS, &claim).is_some();
     watcher.world.until("the late claim exists", Duration::from_secs(180), appeared).await.unwrap();
-    let gone = |world: &plimsoll_sim::world::World| !appeared(world);
+    let gone = |world: &World| !appeared(world);
     watcher.world.until("the late claim is deleted", Duration::from_secs(300), gone).await.unwrap();
     watcher.settled(1).await;
     assert_eq!(watcher.fleet_calls(), 1);
@@ -128,10 +165,57 @@ async fn a_group_with_missing_members_is_looked_up_and_not_sent() {
     watcher.world.delete(ResourceId::NODE_CLAIMS, &missing).unwrap();
     watcher.world.patch(ResourceId::NODE_CLAIMS, &missing, json!({"metadata": {"finalizers": null}})).unwrap();
     watcher.start_actuator();
-    let empty = |world: &plimsoll_sim::world::World| world.all(ResourceId::NODE_CLAIMS).is_empty();
+    let empty = |world: &World| world.all(ResourceId::NODE_CLAIMS).is_empty();
     watcher.world.until("the other claims are deleted", Duration::from_secs(600), empty).await.unwrap();
     assert_eq!(watcher.bought(), 0);
     assert_eq!(until_launched(&watcher).await, OutcomeStatus::Launched);
+    watcher.settled(1).await;
+}
+
+/// One of the instances of the group is nobody's. Garbage collection would wait for minutes.
+#[tokio::test(start_paused = true)]
+async fn the_instance_of_a_missing_member_is_terminated_when_the_others_are_adopted() {
+    let mut watcher = start();
+    let catalog = watcher.catalog().await;
+    let position = watcher.position().await;
+    let gate = Gate::default();
+    watcher.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, Effect::HoldAfter(gate.clone()), 1));
+    tokio::select! {
+        answer = watcher.execute(plan(position, wanted(&catalog, 3))) => panic!("it ended: {answer:?}"),
+        () = gate.reached(1) => {}
+    }
+    watcher.kill_actuator();
+    gate.open();
+    assert_eq!(watcher.bought(), 3);
+    let missing = watcher.claims().await.into_iter().filter_map(|claim| claim.metadata.name).max().unwrap();
+    watcher.world.delete(ResourceId::NODE_CLAIMS, &missing).unwrap();
+    watcher.world.patch(ResourceId::NODE_CLAIMS, &missing, json!({"metadata": {"finalizers": null}})).unwrap();
+    watcher.start_actuator();
+    let has_instance = |claim: &Value| !object::text(claim, &["status", "providerID"]).is_empty();
+    let adopted = |world: &World| world.count(ResourceId::NODE_CLAIMS, has_instance) == 2;
+    watcher.until("two instances are adopted", Duration::from_secs(180), adopted).await;
+    let two_run = |world: &World| world.living_instances().len() == 2;
+    watcher.until("the third is terminated", Duration::from_secs(30), two_run).await;
+}
+
+/// The next scan for unfinished groups would be later.
+#[tokio::test(start_paused = true)]
+async fn a_match_that_cannot_be_written_is_written_again_within_seconds() {
+    let watcher = start();
+    let catalog = watcher.catalog().await;
+    let position = watcher.position().await;
+    let statuses = Matcher { subresource: Some("status"), ..Matcher::of(Verb::Patch, "nodeclaims") };
+    let faults = watcher.world.server().faults();
+    let broken = faults.always(statuses, ClusterEffect::internal_error());
+    let began = tokio::time::Instant::now();
+    let (outcomes, ()) = tokio::join!(watcher.execute(plan(position, wanted(&catalog, 1))), async {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        faults.remove(broken);
+    });
+    let outcomes = outcomes.unwrap();
+    assert_eq!(outcomes.last().unwrap().status, OutcomeStatus::Launched, "{outcomes:?}");
+    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+    assert_eq!(watcher.fleet_calls(), 1);
     watcher.settled(1).await;
 }
 

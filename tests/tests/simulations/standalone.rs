@@ -62,6 +62,23 @@ async fn a_claim_without_a_pool_gets_the_cheapest_node_that_satisfies_it_and_is_
     assert_eq!(instances_ever_launched(&cluster.world).len(), 1);
 }
 
+/// EC2 does not know the resource. A NodeOverlay says that the node will have it.
+#[tokio::test(start_paused = true)]
+async fn a_claim_may_request_a_resource_of_a_node_overlay() {
+    let cluster = TestCluster::usual().await;
+    let overlay = json!({
+        "apiVersion": "karpenter.sh/v1alpha1", "kind": "NodeOverlay", "metadata": {"name": "slots"},
+        "spec": {"capacity": {"example.com/slot": "2"}, "requirements": [
+            {"key": label::INSTANCE_TYPE, "operator": "In", "values": ["c6i.xlarge"]}]},
+    });
+    cluster.world.apply_object(&overlay).unwrap();
+    let requests = json!({"cpu": "3", "example.com/slot": "1"});
+    cluster.world.apply_object(&claim(&json!({"resources": {"requests": requests}}))).unwrap();
+    let is_launched =
+        |world: &World| mine(world).is_some_and(|claim| !object::text(&claim, &["status", "providerID"]).is_empty());
+    cluster.until("the claim is launched", 2 * MINUTE, is_launched).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_claim_without_a_pool_expires() {
     let cluster = TestCluster::usual().await;
