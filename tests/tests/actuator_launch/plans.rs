@@ -155,6 +155,10 @@ async fn without_capacity_the_claim_goes_and_the_next_plan_takes_another_offerin
         cloud.fleets().last().unwrap().request.overrides().map(|way| way.instance_type.clone()).collect()
     });
     assert_eq!(requested, ["c6i.large".to_owned()].into(), "the type without capacity was not requested again");
+    // Events are published one after the other.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let events = watcher.world.all(ResourceId::EVENTS);
+    assert!(events.iter().any(|event| event["reason"] == "InsufficientCapacityError"), "{events:?}");
 }
 
 /// Rule 7: the claim counts until it is gone, but its pods can be planned again.

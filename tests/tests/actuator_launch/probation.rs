@@ -5,6 +5,7 @@ use plimsoll_model::execution::{OutcomeReason, OutcomeStatus};
 use plimsoll_model::identity::ActionId;
 use plimsoll_model::names::label;
 use plimsoll_model::plan::Launch;
+use plimsoll_sim::apiserver::ResourceId;
 use plimsoll_sim::cloud::{Capacity, Pool};
 use plimsoll_tests::fake_watcher::FakeWatcher;
 use std::sync::Arc;
@@ -76,6 +77,8 @@ async fn an_invalid_request_closes_no_offering() {
     watcher.world.ec2.with(|cloud, _| cloud.limits.clear());
     // Longer than the pool pauses, and shorter than an offering is skipped.
     tokio::time::sleep(Duration::from_secs(10)).await;
+    let events = watcher.world.all(ResourceId::EVENTS);
+    assert!(events.iter().any(|event| event["reason"] == "LaunchFailed"), "{events:?}");
     let mut valid = launch(&catalog, "b", &["m6i.large"], "b");
     Arc::make_mut(&mut valid.offerings).remove(0);
     assert_eq!(admitted(&watcher, vec![valid]).await, [OutcomeStatus::Accepted]);

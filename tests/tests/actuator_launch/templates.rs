@@ -4,7 +4,7 @@ use crate::fixture::{forbidden, launch, plan, start, statuses};
 use plimsoll_actuator::ports::{CloudError, LaunchTemplateFilter, LaunchTemplateSpec, Tags};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::execution::OutcomeReason;
-use plimsoll_model::execution::OutcomeStatus::{Accepted, Failed, Launched};
+use plimsoll_model::execution::OutcomeStatus::{Accepted, Failed, Launched, Rejected};
 use plimsoll_model::names::{annotation, tag};
 use plimsoll_model::plan::Launch;
 use plimsoll_sim::apiserver::ResourceId;
@@ -121,10 +121,13 @@ async fn a_template_that_ec2_does_not_give_fails_its_launch_which_reserves_nothi
         assert!(seconds.contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
         assert_eq!((watcher.claims().await.len(), watcher.ledger().await.unwrap().upserted.len()), (0, 0));
         watcher.world.ec2.faults(|faults| faults.clear());
+        let position = watcher.position().await;
+        let early = watcher.execute(plan(position, of_pod("a-2"))).await.unwrap();
+        assert_eq!((early[0].status, early[0].reason), (Rejected, Some(OutcomeReason::PoolChanged)), "{early:?}");
         // Longer than the pool pauses after a first failure.
         tokio::time::sleep(Duration::from_secs(2)).await;
         let position = watcher.position().await;
-        let outcomes = watcher.execute(plan(position, of_pod("a-2"))).await.unwrap();
+        let outcomes = watcher.execute(plan(position, of_pod("a-3"))).await.unwrap();
         assert_eq!(statuses(&outcomes), [Accepted, Launched], "{outcomes:?}");
         watcher.settled(1).await;
     }

@@ -170,7 +170,7 @@ async fn an_annotation_that_cannot_be_read_is_told_and_takes_no_pods_room_away()
         let object = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec});
         cluster.world.apply_object(&object).unwrap();
     };
-    deploy("wishing", json!({annotation::ON_DEMAND_PERCENTAGE: "30%"}));
+    deploy("wishing", json!({annotation::ON_DEMAND_PERCENTAGE: "30%", annotation::DO_NOT_DISRUPT: "yes"}));
     cluster.until_running(1, 3 * MINUTE).await;
     let pod = object::name(&cluster.world.all(ResourceId::PODS)[0]).to_owned();
     deploy("other", json!({}));
@@ -181,4 +181,5 @@ async fn an_annotation_that_cannot_be_read_is_told_and_takes_no_pods_room_away()
     let names_annotation =
         |event: &String| event.starts_with("InvalidAnnotation: ") && event.contains("on-demand-percentage");
     assert!(events.iter().any(names_annotation), "{events:?}");
+    assert!(events.iter().any(|event| event.starts_with("InvalidDoNotDisruptAnnotation: ")), "{events:?}");
 }
