@@ -1,29 +1,40 @@
 //! What a launch requests of EC2.
 
 use super::*;
+use crate::launch::preview::{PreviewError, preview};
 use crate::launch::purchase::{Purchase, RequestError};
 use crate::ports::{FleetRequest, LaunchTemplateSpec, MarketType, ReservationSpec};
 use crate::resolve::{Resolved, ResolvedImage, ResolvedSubnet};
 use crate::settings::Settings;
+use crate::state::launch_group::claim_name;
 use plimsoll_api::AmiFamily;
 use plimsoll_model::catalog::CapacityReservation;
 use plimsoll_model::names::tag;
 
-/// A subnet in zone a and in zone b, of which those in these zones have free addresses.
-fn purchase(world: &World, admitted: &Admitted, free: &[&str]) -> Result<Purchase, RequestError> {
+/// A class with a subnet in each of these zones.
+fn resolved(zones: &[&str]) -> Resolved {
     let subnet =
-        |zone: &str| ResolvedSubnet { id: format!("subnet-{zone}"), zone: zone.to_owned(), zone_id: String::new() };
+        |zone: &&str| ResolvedSubnet { id: format!("subnet-{zone}"), zone: (*zone).to_owned(), zone_id: String::new() };
     let image = ResolvedImage { id: "ami-1".to_owned(), name: String::new(), requirements: Requirements::default() };
-    let resolved = Resolved {
+    Resolved {
         node_class: "class".to_owned(),
-        subnets: ["a", "b"].map(subnet).into(),
+        subnets: zones.iter().map(subnet).collect(),
         security_group_ids: vec!["sg-1".to_owned()],
         images: vec![image],
         instance_profile: "profile".to_owned(),
-        placement_group: world.class.placement_group().cloned(),
-    };
-    let settings = Settings { service_cidr: Some("10.100.0.0/16".to_owned()), ..Settings::default() };
-    Purchase::plan(admitted, &resolved, &settings, |resolved, zone| {
+        placement_group: None,
+    }
+}
+
+fn settings() -> Settings {
+    Settings { service_cidr: Some("10.100.0.0/16".to_owned()), ..Settings::default() }
+}
+
+/// Of the subnets in zone a and zone b, those in these zones have free addresses.
+fn purchase(world: &World, admitted: &Admitted, free: &[&str]) -> Result<Purchase, RequestError> {
+    let placement_group = world.class.placement_group().cloned();
+    let resolved = Resolved { placement_group, ..resolved(&["a", "b"]) };
+    Purchase::plan(admitted, &resolved, &settings(), |resolved, zone| {
         resolved.subnet_in(zone).filter(|subnet| free.contains(&subnet.zone.as_str()))
     })
 }
@@ -104,4 +115,38 @@ fn a_template_has_the_tenancy_the_partition_and_all_taints_of_its_launch() {
     for part in ["dedicated", "example.com/starts", "example.com/tier=two"] {
         assert!(shared.user_data.contains(part), "{part}: {}", shared.user_data);
     }
+}
+
+#[test]
+fn a_preview_has_the_requests_of_a_new_cluster() {
+    let (world, subnets) = (World::new(), resolved(&["a", "b"]));
+    let named = |action: &str, change: fn(&mut Launch)| {
+        let mut launch = Launch { action_id: action.into(), ..world.launch() };
+        change(&mut launch);
+        launch
+    };
+    let previewed = |launches: &[Launch], resolved: &Resolved| {
+        let (pool, class, catalog) = (&world.pool, &world.class, &world.catalog);
+        let input = |launch| (launch, Arc::clone(pool), Arc::clone(class), Arc::clone(catalog), resolved);
+        preview(&settings(), &launches.iter().map(input).collect::<Vec<_>>())
+    };
+    let on_demand = |launch: &mut Launch| {
+        Arc::make_mut(&mut launch.offerings).retain(|choice| choice.capacity_type == CapacityType::OnDemand);
+    };
+    let launches = [named("one", |_| ()), named("two", on_demand), named("three", |_| ())];
+    let previews = previewed(&launches, &subnets).unwrap();
+    let shown: Vec<_> = previews
+        .iter()
+        .map(|it| {
+            let names: Vec<_> = it.fleet.launch_template_configs.iter().map(|it| &it.launch_template_name).collect();
+            assert_eq!(names, it.templates.iter().map(|template| &template.name).collect::<Vec<_>>());
+            (it.launches.clone(), it.fleet.total_target_capacity, it.fleet.tags.get(tag::NODE_CLAIM).cloned())
+        })
+        .collect();
+    let only = claim_name(&"pool".into(), &"two".into());
+    assert_eq!(shown, [(vec![0, 2], 2, None), (vec![1], 1, Some(only))], "equal launches share a request");
+
+    let refused = [named("one", |_| ()), named("two", |launch| launch.node_class = "other".to_owned())];
+    assert!(matches!(previewed(&refused, &subnets), Err((1, PreviewError::Refused(_)))));
+    assert!(matches!(previewed(&launches, &resolved(&["c"])), Err((0, PreviewError::Request(_)))));
 }
