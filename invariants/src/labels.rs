@@ -182,6 +182,8 @@ pub(crate) fn label_problem<'l>(
     if !required.is_empty() && !required.iter().any(holds) {
         return Some("required node affinity".to_owned());
     }
-    let attachable = |volume: &VolumeTopology| volume.alternatives.is_empty() || volume.alternatives.iter().any(holds);
+    let attachable = |volume: &VolumeTopology| {
+        volume.problem.is_none() && (volume.alternatives.is_empty() || volume.alternatives.iter().any(holds))
+    };
     (!shape.volumes.iter().all(attachable)).then(|| "a volume that cannot be attached there".to_owned())
 }

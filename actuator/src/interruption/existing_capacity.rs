@@ -34,11 +34,11 @@ pub(super) fn fits_existing_nodes(
     evict(&mut snapshot, &(to_move | promised));
     let mut state = ClusterState::new(&snapshot, &SnapshotIndex::new(&snapshot));
     let (moving, others): (Vec<_>, Vec<_>) = state.pods().iter().cloned().partition(|pod| to_move.contains(&pod.uid));
-    let needs_unknown = moving.iter().any(|pod| {
+    let has_claims = moving.iter().any(|pod| {
         let shape = snapshot.shapes.get(pod.shape);
         shape.is_none_or(|shape| !shape.volumes.is_empty() || !shape.resource_claims.is_empty())
     });
-    if needs_unknown || moving.len() != to_move.len() {
+    if has_claims || moving.len() != to_move.len() {
         return false;
     }
     // A pod of these that has no place any more takes no room.
@@ -122,8 +122,11 @@ mod tests {
         assert!(!fits(&[json!({"nodeSelector": {"zone": "elsewhere"}})], &plain, 0));
         let devices = json!({"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]});
         assert!(!fits(&[devices], &plain, 0), "whether the devices are there is not known");
-        let volume = json!({"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]});
-        assert!(!fits(&[volume], &plain, 0), "where the volume is is not known");
+        let claim = json!({"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]});
+        let ephemeral = json!({"volumes": [{"name": "data", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}]});
+        for volume in [claim, ephemeral] {
+            assert!(!fits(&[volume], &plain, 0), "where the volume can be attached is not known");
+        }
     }
 
     #[test]

@@ -267,7 +267,7 @@ fn shape_problems<'a>(pool: &NodePool, nodes: &[ListedNode<'a>], shape: &'a PodS
 fn is_unrestricted(shape: &PodShape) -> bool {
     shape.node_selector.is_empty()
         && shape.required_node_affinity.is_empty()
-        && shape.volumes.iter().all(|volume| volume.alternatives.is_empty())
+        && shape.volumes.iter().all(|volume| volume.alternatives.is_empty() && volume.problem.is_none())
         && shape.host_ports.is_empty()
 }
 

@@ -26,6 +26,18 @@ fn volumes_must_be_attachable_to_the_node() {
 }
 
 #[test]
+fn a_volume_with_a_problem_cannot_be_attached() {
+    let problem = Some("persistent volume claim \"data\" not found".to_owned());
+    let unknown = || VolumeTopology { alternatives: Vec::new(), problem: problem.clone(), ..volume("zone-a") };
+    rejected("pod ns/fits cannot run on n1: a volume that cannot be attached there", |case| {
+        case.reshape("fits", |shape| shape.volumes.push(unknown()));
+    });
+    rejected("pod ns/new cannot run on", |case| {
+        case.reshape("new", |shape| shape.volumes.push(unknown()));
+    });
+}
+
+#[test]
 fn volume_attach_limits_are_respected() {
     let limit = |case: &mut Case, limit| {
         let node = case.snapshot.nodes.iter_mut().find(|node| node.name.as_str() == "n1").unwrap();

@@ -64,6 +64,9 @@ fn the_node_itself() {
     assert_eq!(verdict(plain(), vec![], PodShape { volumes: vec![volume("a")], ..web() }), Ok(()));
     let far = PodShape { volumes: vec![volume("b")], ..web() };
     assert_eq!(verdict(plain(), vec![], far), Err(Rejection::VolumeAffinity));
+    let unknown = VolumeTopology { alternatives: vec![], problem: Some("claim not found".into()), ..volume("a") };
+    let unknown = PodShape { volumes: vec![unknown], ..web() };
+    assert_eq!(verdict(plain(), vec![], unknown), Err(Rejection::VolumeAffinity));
 }
 
 #[test]

@@ -63,13 +63,15 @@ impl PodShape {
         selects_node(&self.node_selector, &self.required_node_affinity, name, |key| label::lookup(labels, key))
     }
 
-    /// Whether all volumes can be attached to the node with this name and these labels.
+    /// Whether all volumes can be attached to the node with this name and these labels. A volume with a problem cannot
+    /// be attached anywhere.
     #[must_use]
     pub fn attaches_to_node(&self, name: &str, labels: &BTreeMap<String, String>) -> bool {
         let is_attachable = |term: &NodeSelectorTerm| term.matches_node_with(name, |key| label::lookup(labels, key));
-        self.volumes
-            .iter()
-            .all(|volume| volume.alternatives.is_empty() || volume.alternatives.iter().any(is_attachable))
+        self.volumes.iter().all(|volume| {
+            volume.problem.is_none()
+                && (volume.alternatives.is_empty() || volume.alternatives.iter().any(is_attachable))
+        })
     }
 }
 
