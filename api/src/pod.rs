@@ -1,5 +1,6 @@
 //! A pod as the services keep it in memory. The pods of a workload share what is the same in all of them.
 
+mod claims;
 mod facts;
 mod status;
 
@@ -14,6 +15,7 @@ use std::hash::{DefaultHasher, Hasher as _};
 use std::io;
 use std::sync::{Arc, Weak};
 
+pub use claims::{needs_claim, volume_claims};
 pub use status::{Allocation, PodCondition, PodPhase, PodStatus};
 
 /// Specs in addition to twice those of the last sweep, after which specs without pods are dropped.

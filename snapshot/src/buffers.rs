@@ -13,6 +13,7 @@ use crate::problems::Problem;
 use crate::shapes::{NodeBinding, Shapes, Template};
 use crate::{Extra, Objects, Source, kube_time, problems};
 use k8s_openapi::api::core::v1::{Affinity, PodSpec};
+use plimsoll_api::needs_claim;
 use plimsoll_model::identity::PodUid;
 use plimsoll_model::snapshot::{BufferPod, Node, Pod, PodState};
 use pod_nodes::BufferPodNodes;
@@ -95,7 +96,7 @@ fn uid(buffer: &Buffer<'_>) -> String {
 fn required_only(template: &PodSpec) -> PodSpec {
     let mut spec = template.clone();
     if let Some(volumes) = &mut spec.volumes {
-        volumes.retain(|volume| volume.persistent_volume_claim.is_none() && volume.ephemeral.is_none());
+        volumes.retain(|volume| !needs_claim(volume));
     }
     if let Some(spreads) = &mut spec.topology_spread_constraints {
         spreads.retain(|spread| spread.when_unsatisfiable != "ScheduleAnyway");

@@ -1,7 +1,7 @@
 //! Merges Nodes and NodeClaims into one record per node, from the request to the deletion.
 
 use crate::problems::{Fault, Problem};
-use crate::volumes::AttachLimits;
+use crate::volumes::attach_limits;
 use crate::{Extra, Objects, Source, in_flight, kube_time, requests};
 use k8s_openapi::api::core::v1::Node as KubeNode;
 use plimsoll_api::condition::node_claim::INITIALIZATION_TIMED_OUT;
@@ -30,7 +30,7 @@ pub(crate) fn build(objects: &Objects, extra: &Extra, problems: &mut Vec<Problem
             by_node.insert(name, claim);
         }
     }
-    let attach_limits = AttachLimits::new(objects);
+    let attach_limits = attach_limits(objects);
     let mut matched = BTreeSet::new();
     let mut nodes = Vec::new();
     for node in &objects.nodes {
@@ -40,7 +40,8 @@ pub(crate) fn build(objects: &Objects, extra: &Extra, problems: &mut Vec<Problem
         matched.extend(claim.and_then(|claim| claim.metadata.name.as_deref()));
         match read(name, node, claim, objects, extra) {
             Ok(mut node) => {
-                attach_limits.add_to(name, &mut node.allocatable);
+                let limits = attach_limits.get(name).into_iter().flat_map(Resources::iter);
+                limits.for_each(|(resource, count)| node.allocatable.set(resource, count));
                 nodes.push(node);
             }
             Err(fault) => problems.push(Problem::of("Node", &node.metadata, fault)),

@@ -7,8 +7,7 @@ use crate::pods::{self, CommonFields, PodIdentity};
 use crate::problems::{Fault, Problem};
 use crate::shapes::Shapes;
 use crate::{pdbs::Budgets, problems::full_name_of, selected_labels};
-use k8s_openapi::api::core::v1::PodSpec;
-use plimsoll_api::Pod as KubePod;
+use plimsoll_api::{Pod as KubePod, needs_claim};
 use plimsoll_model::identity::{NodeName, PodUid, ShapeId};
 use plimsoll_model::snapshot::{IgnoredPod, LabelSelector, Pod, PodShape, PodState};
 use std::collections::{BTreeMap, BTreeSet};
@@ -120,7 +119,7 @@ impl PodTable {
                 None => self.entries.push(entry),
             }
             // Another pod may have been at this position.
-            if pod.spec.as_deref().is_some_and(has_volume_claims) {
+            if pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()).any(needs_claim) {
                 self.with_claims.insert(position);
             } else {
                 self.with_claims.remove(&position);
@@ -280,11 +279,6 @@ impl PodTable {
     pub(crate) fn unreadable_pod_nodes(&self) -> BTreeSet<NodeName> {
         self.unreadable_pod_nodes.values().cloned().collect()
     }
-}
-
-fn has_volume_claims(spec: &PodSpec) -> bool {
-    let mut volumes = spec.volumes.iter().flatten();
-    volumes.any(|volume| volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some())
 }
 
 /// Counts one less for `key`, and removes it at zero.

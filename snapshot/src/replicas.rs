@@ -1,7 +1,7 @@
 //! Stores the pods of a workload as one template and a list of numbers, so that a large workload is stored and read
 //! once.
 
-use plimsoll_api::Pod;
+use plimsoll_api::{Pod, needs_claim};
 
 /// Pods named `<prefix>-<number>` that are equal in everything else.
 #[derive(Debug, Clone)]
@@ -74,9 +74,7 @@ impl Replicas {
 
 /// Whether the name determines other properties of the pod: volume claims, UID or workload.
 fn depends_on_name(template: &Pod) -> bool {
-    let volumes = template.spec.as_ref().and_then(|spec| spec.volumes.as_ref()).into_iter().flatten();
-    let claims =
-        volumes.into_iter().any(|volume| volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some());
+    let claims = template.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()).any(needs_claim);
     let owned = template.metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty());
     claims || !owned || template.metadata.uid.is_some() || template.is_terminal()
 }

@@ -3,7 +3,7 @@
 
 use crate::{pods, requests};
 use k8s_openapi::api::core::v1::{Container, PodSpec};
-use plimsoll_api::Pod;
+use plimsoll_api::{Pod, needs_claim};
 use plimsoll_model::names::annotation;
 use std::sync::Arc;
 
@@ -60,7 +60,7 @@ fn trim_spec(spec: &mut PodSpec) {
     containers(spec);
     spec.containers.shrink_to_fit();
     if let Some(volumes) = &mut spec.volumes {
-        volumes.retain(|volume| volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some());
+        volumes.retain(needs_claim);
         volumes.shrink_to_fit();
     }
     spec.volumes.take_if(|volumes| volumes.is_empty());

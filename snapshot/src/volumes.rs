@@ -3,7 +3,7 @@
 mod attach;
 mod users;
 
-pub(crate) use attach::AttachLimits;
+pub(crate) use attach::attach_limits;
 
 use crate::problems::Fault;
 use crate::shapes::Template;
@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::{EphemeralVolumeSource, PersistentVolume, Persis
 use k8s_openapi::api::core::v1::{PersistentVolumeClaimSpec, PersistentVolumeSpec};
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use plimsoll_api::volume_claims;
 use plimsoll_model::names::label;
 use plimsoll_model::quantity::Quantity;
 use plimsoll_model::requirements::{NodeSelectorRequirement, NodeSelectorTerm, Operator};
@@ -98,12 +99,7 @@ impl<'objects> Volumes<'objects> {
     /// moved.
     pub(crate) fn of(&self, template: &Template<'_>, runs: bool) -> Result<Vec<VolumeTopology>, Fault> {
         let mut by_claim: BTreeMap<String, VolumeTopology> = BTreeMap::new();
-        for volume in template.spec.volumes.iter().flatten() {
-            let (name, ephemeral) = match (&volume.persistent_volume_claim, &volume.ephemeral) {
-                (Some(source), _) => (source.claim_name.clone(), None),
-                (None, Some(source)) => (users::ephemeral_claim(template.name, &volume.name), Some(source)),
-                (None, None) => continue,
-            };
+        for (name, ephemeral) in volume_claims(template.spec, template.name) {
             let topology = match self.claim_topology(template, &name, ephemeral, runs) {
                 Ok(mut topology) => {
                     // The name only matters for claims that several pods share.

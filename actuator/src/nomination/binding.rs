@@ -14,7 +14,7 @@ use crate::nodes;
 use crate::pods;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Node;
-use plimsoll_api::Pod;
+use plimsoll_api::{Pod, needs_claim};
 use plimsoll_kubesched::{ClusterState, Nominated};
 use plimsoll_model::identity::PodUid;
 use plimsoll_model::names::taint;
@@ -154,16 +154,13 @@ fn uid(pod: &Pod) -> PodUid {
 /// Whether nothing but a node is missing to a pod.
 fn is_bindable(pod: &Pod) -> bool {
     let Some(spec) = &pod.spec else { return false };
-    let needs_preparation = |volumes: &[k8s_openapi::api::core::v1::Volume]| {
-        volumes.iter().any(|it| it.persistent_volume_claim.is_some() || it.ephemeral.is_some())
-    };
     let scheduler = spec.scheduler_name.as_deref().filter(|name| !name.is_empty());
     step::is_waiting(pod)
         && scheduler.is_none_or(|name| name == KUBE_SCHEDULER)
         && !namespace_selectors::needs_namespaces(spec)
         && spec.scheduling_gates.as_ref().is_none_or(Vec::is_empty)
         && spec.resource_claims.as_ref().is_none_or(Vec::is_empty)
-        && !spec.volumes.as_deref().is_some_and(needs_preparation)
+        && !spec.volumes.iter().flatten().any(needs_claim)
 }
 
 /// Whether the node is in service and not cordoned. Taints are compared with each pod.

@@ -5,7 +5,7 @@ use crate::io::WriteError;
 use crate::termination::Termination;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
-use plimsoll_api::Pod;
+use plimsoll_api::{Pod, volume_claims};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -77,12 +77,10 @@ async fn list(deps: &Termination) -> Result<ByNode, WriteError> {
 async fn kept_by(deps: &Termination, pod: &Pod) -> Result<Vec<String>, WriteError> {
     let mut names = Vec::new();
     let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
-    for volume in pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()) {
-        let claim = match (&volume.persistent_volume_claim, &volume.ephemeral) {
-            (Some(source), _) => source.claim_name.clone(),
-            (None, Some(_)) => format!("{}-{}", pod.name_any(), volume.name),
-            (None, None) => continue,
-        };
+    let name = pod.name_any();
+    let claims = pod.spec.iter().flat_map(|spec| volume_claims(spec, &name));
+    let claims: Vec<String> = claims.map(|(claim, _)| claim).collect();
+    for claim in claims {
         let volume_claim = deps.writes.read_volume_claim(namespace, &claim).await?;
         names.extend(volume_claim.and_then(|claim| claim.spec).and_then(|spec| spec.volume_name));
     }

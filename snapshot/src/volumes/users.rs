@@ -2,7 +2,7 @@
 
 use crate::{Objects, kube_time};
 use k8s_openapi::api::core::v1::PersistentVolumeClaimSpec;
-use plimsoll_api::Pod;
+use plimsoll_api::{Pod, volume_claims};
 use plimsoll_model::time::Timestamp;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -18,12 +18,7 @@ impl<'objects> ClaimUsers<'objects> {
         let mut by_claim: BTreeMap<&str, BTreeMap<String, Vec<&Pod>>> = BTreeMap::new();
         for pod in objects.pods.iter().map(Arc::as_ref).filter(|pod| !pod.is_terminal()) {
             let Some(spec) = &pod.spec else { continue };
-            for volume in spec.volumes.iter().flatten() {
-                let claim = match (&volume.persistent_volume_claim, &volume.ephemeral) {
-                    (Some(source), _) => source.claim_name.clone(),
-                    (None, Some(_)) => ephemeral_claim(name(pod), &volume.name),
-                    (None, None) => continue,
-                };
+            for (claim, _) in volume_claims(spec, name(pod)) {
                 let users = by_claim.entry(namespace(pod)).or_default().entry(claim).or_default();
                 if users.last().is_none_or(|last| !std::ptr::eq(*last, pod)) {
                     users.push(pod);
@@ -53,11 +48,6 @@ impl<'objects> ClaimUsers<'objects> {
 fn rank(pod: &Pod) -> (bool, Reverse<i32>, Timestamp, &str) {
     let priority = pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0);
     (pod.node_name.is_none(), Reverse(priority), kube_time::created(&pod.metadata), name(pod))
-}
-
-/// Name of the claim of an ephemeral volume.
-pub(crate) fn ephemeral_claim(pod: &str, volume: &str) -> String {
-    format!("{pod}-{volume}")
 }
 
 /// Whether only one pod in the cluster may use the claim at a time.
