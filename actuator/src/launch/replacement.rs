@@ -1,14 +1,16 @@
 //! The like-for-like replacement of an interrupted node for which no plan arrives in time (safety rule 13).
 
 use super::admit::{self, Admission, NotAdmitted};
+use crate::clock::Timestamped;
 use crate::guarded;
 use crate::ledger::Rejection;
+use crate::state::insufficient_capacity::Wanted;
 use crate::state::launch_group::replacement_action;
-use plimsoll_api::NodeClaim;
+use plimsoll_api::{EC2NodeClass, NodeClaim, Pod, needs_claim};
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::identity::NodePoolName;
 use plimsoll_model::names::label;
-use plimsoll_model::plan::Launch;
+use plimsoll_model::plan::{Launch, OfferingChoice};
 use plimsoll_model::quantity::parse_resources;
 use plimsoll_model::requirements::{NodeSelectorRequirement, Requirements};
 use plimsoll_model::resources::Resources;
@@ -47,7 +49,8 @@ pub enum ReplacementError {
     Busy,
 }
 
-/// Launches a node with the old claim's requirements, except its offering, within the pool's limits. Idempotent.
+/// Launches a node with the old claim's requirements, except its offering, within the pool's limits. If pods with volumes
+/// move, the node is in the zone of the old one if possible. Idempotent.
 ///
 /// # Errors
 /// Why there is no replacement.
@@ -64,7 +67,7 @@ pub fn request_replacement(deps: &Admission, old: &NodeClaim) -> Result<Replacem
     let class_name = &old.spec.node_class_ref.name;
     let refused = |message: String| ReplacementError::Refused(message);
     let objects = admit::look_up(deps, &pool_name, class_name).map_err(|refusal| refused(refusal.message))?;
-    let (pool, _, catalog) = &objects;
+    let (pool, class, catalog) = &objects;
     let old_requirements: Vec<NodeSelectorRequirement> =
         old.spec.requirements.iter().map(NodeSelectorRequirement::from).collect();
     let requirements = Requirements::from_api(&old_requirements).map_err(|error| lacks(&error.to_string()))?;
@@ -73,6 +76,9 @@ pub fn request_replacement(deps: &Admission, old: &NodeClaim) -> Result<Replacem
     let former = (of(label::INSTANCE_TYPE), of(label::ZONE), CapacityType::parse(&of(label::CAPACITY_TYPE)));
     let mut offerings = deps.offerings(catalog, &requirements, &requests);
     offerings.retain(|it| (&it.instance_type, &it.zone, Some(it.capacity_type)) != (&former.0, &former.1, former.2));
+    if moves_volumes(deps, old) {
+        prefer_zone(deps, &former.1, class, &mut offerings);
+    }
     let launch = Launch {
         action_id: replacement_action(uid),
         node_pool: pool_name.clone(),
@@ -106,6 +112,25 @@ pub fn request_replacement(deps: &Admission, old: &NodeClaim) -> Result<Replacem
         slots.launch(group, purchase, Instant::now());
     }
     Ok(ReplacementResult::Launching { claim })
+}
+
+/// Whether a pod that leaves the old node has a volume with a claim.
+fn moves_volumes(deps: &Admission, old: &NodeClaim) -> bool {
+    let pods = old.node_name().map(|node| deps.stores.pods.on_node(node)).unwrap_or_default();
+    let has_claims = |pod: &Pod| pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()).any(needs_claim);
+    pods.iter().any(|pod| !pod.is_terminal() && !pod.is_static() && !pod.is_daemon() && has_claims(pod))
+}
+
+/// Keeps only offerings in `zone`, if one is available there. PersistentVolumes are not watched here, and most can be
+/// attached only in the zone that they are in.
+fn prefer_zone(deps: &Admission, zone: &str, class: &EC2NodeClass, offerings: &mut Vec<OfferingChoice>) {
+    let group = class.placement_group().map(|group| group.id.as_str());
+    let now = deps.clock.timestamp();
+    let unavailable = deps.insufficient_capacity.lock();
+    let is_near = |it: &OfferingChoice| it.zone == zone && !unavailable.contains(Wanted::of(it, group), now);
+    if offerings.iter().any(is_near) {
+        offerings.retain(is_near);
+    }
 }
 
 /// The resource requests of a claim.

@@ -2,8 +2,9 @@
 
 use super::{NOTICE, begin, interrupt, spot, with_pods};
 use plimsoll_model::catalog::CapacityType;
-use plimsoll_sim::apiserver::ResourceId;
-use plimsoll_tests::fake_watcher::Wanted;
+use plimsoll_sim::apiserver::{ResourceId, object};
+use plimsoll_sim::world::World;
+use plimsoll_tests::fake_watcher::{Wanted, future_pod, launch};
 use plimsoll_tests::{MINUTE, instance_of, instances_ever_launched, running_on};
 use serde_json::json;
 use std::time::Duration;
@@ -47,4 +48,40 @@ async fn two_interrupted_nodes_do_not_count_on_the_same_room() {
             world.running_pods() == 2 && interrupted.iter().all(|node| running_on(world, node) == 0)
         })
         .await;
+}
+
+/// Of the two types of the claim, only the cheaper one is left out, and only in the zone of the old node. The cheapest
+/// offerings are in the other zones, where the pod's volume cannot be attached.
+#[tokio::test(start_paused = true)]
+async fn the_replacement_of_a_node_with_volumes_is_in_the_same_zone() {
+    let watcher = begin().await;
+    let types = ["c6i.large", "m6i.large"];
+    let catalog = watcher.catalog().await;
+    let mut plan = watcher.plan(&[], Vec::new()).await;
+    plan.launches = vec![launch(&catalog, "a-1", &types, CapacityType::OnDemand, vec![future_pod("db")])];
+    let claim = watcher.send(plan).await[0].node_claim.clone().unwrap();
+    let is_in_service = |world: &World| {
+        let claim = world.get(ResourceId::NODE_CLAIMS, &claim);
+        claim.is_some_and(|claim| object::condition_is_true(&claim, "Initialized"))
+    };
+    watcher.until("the node is in service", 3 * MINUTE, is_in_service).await;
+    let node = object::text(&watcher.claim(&claim).unwrap(), &["status", "nodeName"]).to_owned();
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "db"}, "spec": {"nodeName": node,
+        "containers": [{"name": "main", "image": "example.com/app:1"}],
+        "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}});
+    watcher.world.apply_object(&pod).unwrap();
+    watcher.until("the pod runs", MINUTE, |world| running_on(world, &node) == 1).await;
+    let instance = instance_of(&watcher.world, &node);
+    let body = json!({"version": "0", "id": "maintenance", "detail-type": "AWS Health Event", "source": "aws.health",
+        "account": "123456789012", "time": "2026-01-05T00:00:00Z", "region": "us-west-2", "resources": [],
+        "detail": {"service": "EC2", "eventTypeCategory": "scheduledChange",
+                   "affectedEntities": [{"entityValue": instance}]}});
+    watcher.world.ec2.with(|cloud, now| cloud.queue.send(&instance, &body.to_string(), now));
+    let launched = |world: &World| instances_ever_launched(world).len() == 2;
+    watcher.until("the replacement is launched", MINUTE, launched).await;
+    let machines = watcher.world.living_instances();
+    let old = &machines[&instance];
+    let new = machines.values().find(|machine| machine.id != instance).unwrap();
+    assert_eq!((old.instance_type.as_str(), new.instance_type.as_str()), (types[0], types[1]));
+    assert_eq!(new.zone, old.zone);
 }
