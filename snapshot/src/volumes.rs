@@ -153,17 +153,19 @@ impl<'objects> Volumes<'objects> {
         {
             return problem(format!("persistent volume claim {name:?} is for one pod only, and pod {other} has it"));
         }
-        let volume = match spec.volume_name.as_deref() {
+        let volume_name = match spec.volume_name.as_deref() {
             None | Some("") => return self.unbound(name, spec, Some(claim)),
             Some(volume) => volume,
         };
         if self.source == Source::Cluster && annotation(&claim.metadata, BIND_COMPLETED).is_none() {
-            return problem(format!("persistent volume claim {name:?} is being bound to {volume:?}"));
+            return problem(format!("persistent volume claim {name:?} is being bound to {volume_name:?}"));
         }
-        match self.volumes.get(volume) {
-            None => problem(format!("persistent volume {volume:?} of claim {name:?} not found{}", self.advice())),
-            Some(volume) if volume.metadata.deletion_timestamp.is_some() => {
-                problem(format!("persistent volume {volume:?} of claim {name:?} is being deleted"))
+        match self.volumes.get(volume_name) {
+            None => problem(format!("persistent volume {volume_name:?} of claim {name:?} not found{}", self.advice())),
+            // kube-scheduler does not check this: the volume is only deleted once its claim is. No node is launched for
+            // a new pod, as in Karpenter, but a pod that runs can be moved.
+            Some(volume) if !runs && volume.metadata.deletion_timestamp.is_some() => {
+                problem(format!("persistent volume {volume_name:?} of claim {name:?} is being deleted"))
             }
             Some(volume) => Ok(topology(driver_of(volume), node_terms(name, volume, runs)?)),
         }

@@ -180,6 +180,18 @@ fn a_pending_pod_can_only_run_on_the_node_of_its_local_volume() {
 }
 
 #[test]
+fn a_volume_that_is_being_deleted_is_a_problem_of_pods_without_a_node_only() {
+    let mut leaving = volume(&json!({"csi": {"driver": "ebs.csi.aws.com", "volumeHandle": "v"}}));
+    leaving["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    let claim = claim(&json!({"volumeName": "pv-1"}), "Bound");
+    let pods = [user("runs", "data", Some("n1")), user("waits", "data", None)];
+    let mut all = objects(&pods, &[claim], &[leaving], &[]);
+    all.nodes = vec![serde_json::from_value(json!({"metadata": {"name": "n1"}})).unwrap()];
+    let deleted = "persistent volume \"pv-1\" of claim \"data\" is being deleted".to_owned();
+    assert_eq!(problems(&all, Source::Files), [("runs".into(), None), ("waits".into(), Some(deleted))]);
+}
+
+#[test]
 fn the_newest_default_class_is_used() {
     let mut classes = [class("a", "Immediate", true), class("b", "WaitForFirstConsumer", true)];
     for (class, year) in classes.iter_mut().zip([2024, 2025]) {

@@ -154,7 +154,11 @@ fn reasons_to_stay(input: &SolveInput, plan: &Plan, node: &Node) -> Vec<String> 
     }
     if reasons.is_empty() {
         let reason = protection::reason_to_go(snapshot, node, virtual_pods == 0 && !pods.iter().any(|pod| pod.moves()));
-        let unfit = if reason == DisruptionReason::Underutilized { unfit(input, node, pool) } else { None };
+        let unfit = match reason {
+            DisruptionReason::Underutilized => volume_problem(snapshot, &pods).or_else(|| unfit(input, node, pool)),
+            DisruptionReason::Drifted => volume_problem(snapshot, &pods),
+            _ => None,
+        };
         let obstacle = || {
             let budget = protection::budget_obstacle(snapshot, plan, pool, reason);
             budget.or_else(|| Evictions::new(snapshot, plan).obstacle(snapshot, node, &pods))
@@ -166,6 +170,15 @@ fn reasons_to_stay(input: &SolveInput, plan: &Plan, node: &Node) -> Vec<String> 
         }));
     }
     reasons
+}
+
+/// Why a volume of a pod that would have to move cannot be attached to another node.
+fn volume_problem(snapshot: &Snapshot, pods: &[&Pod]) -> Option<String> {
+    pods.iter().filter(|pod| pod.moves()).find_map(|pod| {
+        let shape = snapshot.shapes.iter().find(|shape| shape.id == pod.shape)?;
+        let (claim, problem) = shape.volumes.iter().find_map(|one| Some((&one.claim, one.problem.as_ref()?)))?;
+        Some(format!("volume {claim} of pod {}: {problem}", pod.full_name()))
+    })
 }
 
 /// Why a node with pods cannot be consolidated, whatever the plan removes.

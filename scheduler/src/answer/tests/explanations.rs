@@ -3,7 +3,7 @@
 use super::*;
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::names::label;
-use plimsoll_model::snapshot::PoolProblem;
+use plimsoll_model::snapshot::{PoolProblem, VolumeTopology};
 
 #[test]
 fn an_unschedulable_pod_is_explained_by_pool_and_kind_of_node() {
@@ -173,6 +173,18 @@ fn a_kept_node_names_its_obstacles() {
         }),
         "NodePool default is not ready (NodeClassNotFound): only its empty nodes are consolidated"
     );
+}
+
+#[test]
+fn a_kept_node_names_the_volume_that_cannot_be_attached_elsewhere() {
+    let mut snapshot = two_half_empty();
+    let problem = Some("persistent volume claim \"data\" is being deleted".to_owned());
+    let volume = VolumeTopology { claim: "data".into(), driver: String::new(), alternatives: Vec::new(), problem };
+    snapshot.shapes.iter_mut().for_each(|shape| shape.volumes = vec![volume.clone()]);
+    let expected = "stays         volume data of pod default/a: persistent volume claim \"data\" is being deleted";
+    assert_eq!(explain_node(&snapshot, "n0").pop().unwrap(), expected);
+    snapshot.nodes[0].drifted = Some("AMIDrift".into());
+    assert_eq!(explain_node(&snapshot, "n0").pop().unwrap(), expected);
 }
 
 #[test]
