@@ -97,12 +97,14 @@ impl<'objects> Shapes<'objects> {
         }
     }
 
-    /// Adds the shape of `template` and returns it with its id. Volumes are not resolved for pods that cannot leave their node.
+    /// Adds the shape of `template` and returns it with its id. Volumes of pods that cannot leave their node only count
+    /// towards its attach limits.
     pub(crate) fn add(&mut self, template: &Template<'_>, binding: NodeBinding) -> Result<Arc<PodShape>, Fault> {
         let mut shape = self.shape(template, binding)?;
-        if matches!(binding, NodeBinding::None | NodeBinding::Movable) {
-            shape.volumes = self.volumes.of(template, binding == NodeBinding::Movable)?;
-        }
+        shape.volumes = match binding {
+            NodeBinding::None | NodeBinding::Movable => self.volumes.of(template, binding == NodeBinding::Movable)?,
+            NodeBinding::Pinned | NodeBinding::Daemon => self.volumes.attached(template),
+        };
         if let Some(known) = self.by_content.get(&shape) {
             return Ok(Arc::clone(known));
         }

@@ -110,7 +110,8 @@ impl<'objects> Volumes<'objects> {
                 }
                 Err(VolumeError::Problem(problem)) => VolumeTopology {
                     claim: name.clone(),
-                    driver: String::new(),
+                    // The volume of a pod that runs is attached nevertheless.
+                    driver: if runs { self.driver(template, &name, ephemeral) } else { String::new() },
                     alternatives: Vec::new(),
                     problem: Some(problem),
                 },
@@ -121,6 +122,36 @@ impl<'objects> Volumes<'objects> {
         let mut topologies: Vec<VolumeTopology> = by_claim.into_values().collect();
         topologies.sort();
         Ok(topologies)
+    }
+
+    /// The volumes of a pod that stays with its node, which count towards the attach limits of the node.
+    pub(crate) fn attached(&self, template: &Template<'_>) -> Vec<VolumeTopology> {
+        let claims: BTreeMap<String, _> = volume_claims(template.spec, template.name).collect();
+        let attached = |(name, ephemeral): (String, Option<&EphemeralVolumeSource>)| {
+            let driver = self.driver(template, &name, ephemeral);
+            let claim = if self.users().is_shared(template.namespace, &name) { name } else { String::new() };
+            VolumeTopology { claim, ..topology(driver, Vec::new()) }
+        };
+        let mut topologies: Vec<VolumeTopology> = claims.into_iter().map(attached).collect();
+        topologies.retain(|volume| !volume.driver.is_empty());
+        topologies.sort();
+        topologies
+    }
+
+    /// CSI driver of the volume of a claim; empty if unknown.
+    fn driver(&self, pod: &Template<'_>, name: &str, ephemeral: Option<&EphemeralVolumeSource>) -> String {
+        let claim = self.claims.get(&(pod.namespace, name)).copied();
+        let claim_template = ephemeral.and_then(|ephemeral| ephemeral.volume_claim_template.as_ref());
+        let spec = match claim {
+            Some(claim) => claim.spec.as_ref(),
+            None => claim_template.map(|template| &template.spec),
+        };
+        let Some(spec) = spec else { return String::new() };
+        if let Some(volume) = spec.volume_name.as_deref().filter(|volume| !volume.is_empty()) {
+            return self.volumes.get(volume).copied().map(driver_of).unwrap_or_default();
+        }
+        let class = self.class(spec, claim).ok().flatten().filter(|class| class.provisioner != NO_PROVISIONER);
+        class.map(|class| driver_name(&class.provisioner)).unwrap_or_default()
     }
 
     fn claim_topology(
@@ -193,20 +224,15 @@ impl<'objects> Volumes<'objects> {
         spec: &PersistentVolumeClaimSpec,
         claim: Option<&Claim>,
     ) -> Result<VolumeTopology, VolumeError> {
-        let annotated = claim.and_then(|claim| annotation(&claim.metadata, CLASS_ANNOTATION));
-        let class = match annotated.or(spec.storage_class_name.as_deref()) {
-            Some("") => None,
-            Some(class) => match self.classes.get(class) {
-                Some(class) => Some(*class),
-                None => {
-                    return problem(format!("storage class {class:?} of claim {name:?} not found{}", self.advice()));
-                }
-            },
-            None => self.default_class(),
-        };
-        let Some(class) = class else {
-            let advice = if self.classes.is_empty() { self.advice() } else { "" };
-            return problem(format!("claim {name:?} is not bound and has no storage class{advice}"));
+        let class = match self.class(spec, claim) {
+            Ok(Some(class)) => class,
+            Ok(None) => {
+                let advice = if self.classes.is_empty() { self.advice() } else { "" };
+                return problem(format!("claim {name:?} is not bound and has no storage class{advice}"));
+            }
+            Err(class) => {
+                return problem(format!("storage class {class:?} of claim {name:?} not found{}", self.advice()));
+            }
         };
         if class.volume_binding_mode.as_deref().unwrap_or("Immediate") == "Immediate" {
             return problem(format!("claim {name:?} is not bound yet, and its storage class binds at once"));
@@ -217,6 +243,20 @@ impl<'objects> Volumes<'objects> {
         let terms = selectors::allowed_topologies(class.allowed_topologies.as_ref())
             .map_err(|fault| fault.below(&format!("spec.volumes.{name}.storageClass")))?;
         Ok(topology(driver_name(&class.provisioner), terms))
+    }
+
+    /// The storage class of a claim, if it has one; an error with its name if there is no such class.
+    fn class<'spec>(
+        &self,
+        spec: &'spec PersistentVolumeClaimSpec,
+        claim: Option<&'spec Claim>,
+    ) -> Result<Option<&'objects StorageClass>, &'spec str> {
+        let annotated = claim.and_then(|claim| annotation(&claim.metadata, CLASS_ANNOTATION));
+        match annotated.or(spec.storage_class_name.as_deref()) {
+            Some("") => Ok(None),
+            Some(class) => self.classes.get(class).copied().map(Some).ok_or(class),
+            None => Ok(self.default_class()),
+        }
     }
 
     /// Topology of a claim whose class does not provision volumes: any suitable free volume.

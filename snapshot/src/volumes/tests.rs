@@ -1,4 +1,5 @@
 use crate::{Extra, Objects, Problem, Source};
+use plimsoll_model::identity::ShapeId;
 use plimsoll_model::snapshot::{Snapshot, VolumeTopology};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -319,6 +320,37 @@ fn attach_limits_come_from_csi_nodes() {
     let (snapshot, _) = crate::build(&all, &Extra::default());
     let allocatable: Vec<(&str, i64)> = snapshot.nodes[0].allocatable.iter().collect();
     assert_eq!(allocatable, [("attachable-volumes-csi-ebs.csi.aws.com", 24)]);
+}
+
+#[test]
+fn the_driver_of_a_volume_that_is_attached_is_known() {
+    let mut agent = user("agent", "none", Some("n1"));
+    agent["spec"]["volumes"] = json!([{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}]);
+    let template = json!({"spec": agent["spec"]});
+    agent["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "u"}]);
+    let mut ending = claim(&json!({"volumeName": "pv-1"}), "Bound");
+    ending["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    let classes = [class("usual", "WaitForFirstConsumer", true)];
+    let csi = volume(&json!({"csi": {"driver": "ebs.csi.aws.com", "volumeHandle": "v"}}));
+    let mut all = objects(&[agent, user("web", "data", Some("n1"))], &[ending], &[csi], &classes);
+    all.nodes = vec![serde_json::from_value(json!({"metadata": {"name": "n1"}})).unwrap()];
+    let set =
+        json!({"metadata": {"namespace": "shop", "name": "agent"}, "spec": {"selector": {}, "template": template}});
+    all.daemon_sets = vec![serde_json::from_value(set).unwrap()];
+    let (snapshot, faults) = crate::build(&all, &Extra { source: Source::Files, ..Extra::default() });
+    assert_eq!(faults, []);
+    let volume = |id: &ShapeId| {
+        let shape = snapshot.shapes.iter().find(|shape| shape.id == *id).unwrap();
+        shape.volumes[0].clone()
+    };
+    let pod = |name: &str| volume(&snapshot.pods.iter().find(|pod| pod.name == name).unwrap().shape);
+    let agents = [pod("agent"), volume(&snapshot.daemon_sets[0].shape)];
+    for volume in agents {
+        assert_eq!((volume.driver.as_str(), volume.alternatives, volume.problem), ("ebs.csi.aws.com", vec![], None));
+    }
+    let problem = Some("persistent volume claim \"data\" is being deleted".to_owned());
+    assert_eq!((pod("web").driver.as_str(), pod("web").problem), ("ebs.csi.aws.com", problem));
 }
 
 #[test]

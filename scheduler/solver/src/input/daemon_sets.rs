@@ -78,7 +78,7 @@ pub(crate) fn reserve(data: &mut PoolData, pool: &NodePool, catalog: &Catalog, t
     let shapes = terms.daemons.iter().filter(|shape| tolerated(&pool.taints, &shape.tolerations, true));
     let daemons: Vec<Daemon> =
         shapes.map(|shape| Daemon { shape: shape.clone(), places: view.alternatives(shape) }).collect();
-    let requests: Vec<Amounts> = daemons.iter().map(|daemon| terms.table.vector(&daemon.shape.requests)).collect();
+    let requests: Vec<Amounts> = daemons.iter().map(|daemon| terms.table.request(&daemon.shape)).collect();
     // Most offerings run the same DaemonSets.
     let mut known: BTreeMap<Vec<bool>, Amounts> = BTreeMap::new();
     for (offering, view) in data.offerings.iter_enumerated_mut() {

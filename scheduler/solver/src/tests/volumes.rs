@@ -93,6 +93,26 @@ fn the_attach_limit_of_a_node_counts_what_is_attached() {
 }
 
 #[test]
+fn the_volumes_of_daemon_sets_are_counted() {
+    let of = |count: usize, zones: &[&str]| PodShape {
+        requests: shape(100, 0).requests,
+        ..with((0..count).map(|_| volume(zones)))
+    };
+    let mut cluster = Cluster::new();
+    cluster.pending("p", 2, &of(10, &["zone-a"]));
+    assert_eq!(cluster.plan().launches.len(), 1, "20 of 25 volumes");
+    cluster.daemon_set("agent", &of(8, &[]));
+    assert_eq!(cluster.plan().launches.len(), 2, "18 of 25 volumes on each");
+    let mut cluster = Cluster::new();
+    cluster.node("n", "m5.2xlarge").allocatable.set("attachable-volumes-csi-ebs.csi.aws.com", 18);
+    cluster.daemon_set("agent", &of(8, &[]));
+    cluster.pending("p", 1, &of(10, &["zone-a"]));
+    assert_eq!(kept(&cluster.plan_with(false)), [("n", 1)]);
+    cluster.bound("agent", "n", &of(8, &[])).stays_with_node = true;
+    assert_eq!(kept(&cluster.plan_with(false)), [("n", 1)], "the pod of the DaemonSet counts once");
+}
+
+#[test]
 fn pods_that_share_a_claim_share_its_attachment() {
     let mut shared = volume(&["zone-a"]);
     shared.claim = "data".into();
