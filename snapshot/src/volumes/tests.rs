@@ -261,6 +261,10 @@ fn a_read_write_once_pod_claim_belongs_to_the_pod_that_has_it() {
     let spec = json!({"storageClassName": "slow", "accessModes": ["ReadWriteOncePod"]});
     let mut pods = [user("a", "data", None), user("b", "data", None)];
     pods[1]["spec"]["priority"] = json!(5);
+    let mut gated = user("0", "data", None);
+    gated["spec"]["priority"] = json!(9);
+    gated["spec"]["schedulingGates"] = json!([{"name": "quota"}]);
+    let pods = [pods.as_slice(), &[gated]].concat();
     let mut all = objects(&pods, &[claim(&spec, "Pending")], &[], &classes);
     let refused = |by: &str| Some(format!("persistent volume claim \"data\" is for one pod only, and pod {by} has it"));
     assert_eq!(problems(&all, Source::Files), [("a".into(), refused("b")), ("b".into(), None)]);

@@ -1,7 +1,7 @@
 //! Maps claims to the pods that use them.
 
 use crate::{Objects, kube_time};
-use k8s_openapi::api::core::v1::PersistentVolumeClaimSpec;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaimSpec, PodSpec};
 use plimsoll_api::{Pod, volume_claims};
 use plimsoll_model::time::Timestamp;
 use std::cmp::Reverse;
@@ -17,7 +17,9 @@ impl<'objects> ClaimUsers<'objects> {
     pub(crate) fn new(objects: &'objects Objects) -> Self {
         let mut by_claim: BTreeMap<&str, BTreeMap<String, Vec<&Pod>>> = BTreeMap::new();
         for pod in objects.pods.iter().map(Arc::as_ref).filter(|pod| !pod.is_terminal()) {
-            let Some(spec) = &pod.spec else { continue };
+            // kube-scheduler does not look at a pod with scheduling gates.
+            let is_open = |spec: &&Arc<PodSpec>| pod.node_name.is_some() || !has_gates(spec);
+            let Some(spec) = pod.spec.as_ref().filter(is_open) else { continue };
             for (claim, _) in volume_claims(spec, name(pod)) {
                 let users = by_claim.entry(namespace(pod)).or_default().entry(claim).or_default();
                 if users.last().is_none_or(|last| !std::ptr::eq(*last, pod)) {
@@ -53,6 +55,10 @@ fn rank(pod: &Pod) -> (bool, Reverse<i32>, Timestamp, &str) {
 /// Whether only one pod in the cluster may use the claim at a time.
 pub(crate) fn is_read_write_once_pod(spec: &PersistentVolumeClaimSpec) -> bool {
     spec.access_modes.iter().flatten().any(|mode| mode == "ReadWriteOncePod")
+}
+
+fn has_gates(spec: &PodSpec) -> bool {
+    spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty())
 }
 
 fn name(pod: &Pod) -> &str {
