@@ -28,6 +28,8 @@ const DEFAULT_CLASS: [&str; 2] =
 const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
 /// Annotation of a claim that is permanently bound.
 const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
+/// Annotation of a claim whose volume is being provisioned for the first pod, with the name of the pod's node.
+const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 /// Provisioner of classes whose volumes are created manually.
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 /// CSI driver of EBS; also used for volumes of the former in-tree driver.
@@ -242,7 +244,20 @@ impl<'objects> Volumes<'objects> {
         }
         let terms = selectors::allowed_topologies(class.allowed_topologies.as_ref())
             .map_err(|fault| fault.below(&format!("spec.volumes.{name}.storageClass")))?;
+        let terms = match claim.and_then(|claim| self.selected_hostname(claim)) {
+            Some(hostname) => with(terms, NodeSelectorRequirement::new(label::HOSTNAME, Operator::In, [hostname])),
+            None => terms,
+        };
         Ok(topology(driver_name(&class.provisioner), terms))
+    }
+
+    /// Hostname of the node for which the volume of the claim is being provisioned. kube-scheduler skips all other
+    /// nodes, until the provisioner has given up or the node is gone.
+    fn selected_hostname(&self, claim: &Claim) -> Option<&'objects str> {
+        let name = annotation(&claim.metadata, SELECTED_NODE)?;
+        let node = self.objects.nodes.iter().find(|node| node.metadata.name.as_deref() == Some(name))?;
+        let hostname = node.metadata.labels.as_ref().and_then(|labels| labels.get(label::HOSTNAME));
+        hostname.or(node.metadata.name.as_ref()).map(String::as_str)
     }
 
     /// The storage class of a claim, if it has one; an error with its name if there is no such class.
@@ -293,6 +308,15 @@ impl<'objects> Volumes<'objects> {
 
 fn topology(driver: String, alternatives: Vec<NodeSelectorTerm>) -> VolumeTopology {
     VolumeTopology { claim: String::new(), driver, alternatives, problem: None }
+}
+
+/// The alternatives `terms`, each with one more requirement.
+fn with(mut terms: Vec<NodeSelectorTerm>, requirement: NodeSelectorRequirement) -> Vec<NodeSelectorTerm> {
+    if terms.is_empty() {
+        terms.push(NodeSelectorTerm { expressions: Vec::new(), fields: Vec::new() });
+    }
+    terms.iter_mut().for_each(|term| term.expressions.push(requirement.clone()));
+    terms
 }
 
 fn annotation<'a>(metadata: &'a ObjectMeta, key: &str) -> Option<&'a str> {

@@ -1,3 +1,5 @@
+mod unbound;
+
 use crate::{Extra, Objects, Problem, Source};
 use plimsoll_model::identity::ShapeId;
 use plimsoll_model::snapshot::{Snapshot, VolumeTopology};
