@@ -1,6 +1,7 @@
 //! Determines where the volumes of a pod can be attached.
 
 mod attach;
+mod matching;
 mod users;
 
 pub(crate) use attach::attach_limits;
@@ -8,13 +9,12 @@ pub(crate) use attach::attach_limits;
 use crate::problems::Fault;
 use crate::shapes::Template;
 use crate::{Objects, Source, selectors};
+use k8s_openapi::api::core::v1::PersistentVolumeClaimSpec;
 use k8s_openapi::api::core::v1::{EphemeralVolumeSource, PersistentVolume, PersistentVolumeClaim as Claim};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaimSpec, PersistentVolumeSpec};
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use plimsoll_api::volume_claims;
 use plimsoll_model::names::label;
-use plimsoll_model::quantity::Quantity;
 use plimsoll_model::requirements::{NodeSelectorRequirement, NodeSelectorTerm, Operator};
 use plimsoll_model::snapshot::VolumeTopology;
 use std::cell::OnceCell;
@@ -226,7 +226,20 @@ impl<'objects> Volumes<'objects> {
         spec: &PersistentVolumeClaimSpec,
         claim: Option<&Claim>,
     ) -> Result<VolumeTopology, VolumeError> {
-        let class = match self.class(spec, claim) {
+        let class = self.class(spec, claim);
+        let waits = class.is_ok_and(|class| class.is_some_and(waits_for_pod));
+        // The control plane has not seen such a claim. It binds the claim to a volume at once if it finds one.
+        let is_new = self.source == Source::Files && claim.is_none_or(is_unseen);
+        if is_new && (!waits || matching::reserved(&self.volumes, spec, claim).is_some()) {
+            let class_name = match class {
+                Ok(class) => class.map_or("", class_name),
+                Err(class_name) => class_name,
+            };
+            if let Some(found) = self.existing_volumes(name, spec, claim, class_name)? {
+                return Ok(found);
+            }
+        }
+        let class = match class {
             Ok(Some(class)) => class,
             Ok(None) => {
                 let advice = if self.classes.is_empty() { self.advice() } else { "" };
@@ -236,11 +249,13 @@ impl<'objects> Volumes<'objects> {
                 return problem(format!("storage class {class:?} of claim {name:?} not found{}", self.advice()));
             }
         };
-        if class.volume_binding_mode.as_deref().unwrap_or("Immediate") == "Immediate" {
+        if !waits && !is_new {
             return problem(format!("claim {name:?} is not bound yet, and its storage class binds at once"));
         }
         if class.provisioner == NO_PROVISIONER {
-            return self.existing_volumes(name, spec, claim, class.metadata.name.as_deref().unwrap_or_default());
+            let class = class_name(class);
+            let none = || format!("storage class {class:?} of claim {name:?} makes no volumes, and no free one suits");
+            return self.existing_volumes(name, spec, claim, class)?.ok_or_else(|| VolumeError::Problem(none()));
         }
         let terms = selectors::allowed_topologies(class.allowed_topologies.as_ref())
             .map_err(|fault| fault.below(&format!("spec.volumes.{name}.storageClass")))?;
@@ -274,16 +289,16 @@ impl<'objects> Volumes<'objects> {
         }
     }
 
-    /// Topology of a claim whose class does not provision volumes: any suitable free volume.
+    /// Topology of a claim that will be bound to any suitable free volume; `None` if there is none.
     fn existing_volumes(
         &self,
         name: &str,
         spec: &PersistentVolumeClaimSpec,
         claim: Option<&Claim>,
         class: &str,
-    ) -> Result<VolumeTopology, VolumeError> {
+    ) -> Result<Option<VolumeTopology>, Fault> {
         let mut result: Option<VolumeTopology> = None;
-        for volume in self.volumes.values().filter(|volume| suits(volume, spec, claim, class)) {
+        for volume in matching::suitable(&self.volumes, spec, claim, class) {
             let terms = node_terms(name, volume, false)?;
             let topology_so_far = result.get_or_insert_with(|| topology(driver_of(volume), Vec::new()));
             if terms.is_empty() {
@@ -292,8 +307,7 @@ impl<'objects> Volumes<'objects> {
             }
             topology_so_far.alternatives.extend(terms);
         }
-        let none = || format!("storage class {class:?} of claim {name:?} makes no volumes, and no free one suits");
-        result.ok_or_else(|| VolumeError::Problem(none()))
+        Ok(result)
     }
 
     /// The default class; the newest if there are several, then the first by name, as in Kubernetes.
@@ -310,6 +324,20 @@ fn topology(driver: String, alternatives: Vec<NodeSelectorTerm>) -> VolumeTopolo
     VolumeTopology { claim: String::new(), driver, alternatives, problem: None }
 }
 
+/// Whether the volumes of the class are made or selected for the first pod.
+fn waits_for_pod(class: &StorageClass) -> bool {
+    class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer")
+}
+
+fn class_name(class: &StorageClass) -> &str {
+    class.metadata.name.as_deref().unwrap_or_default()
+}
+
+/// Whether the control plane has not seen the claim.
+fn is_unseen(claim: &Claim) -> bool {
+    claim.status.as_ref().is_none_or(|status| status.phase.is_none())
+}
+
 /// The alternatives `terms`, each with one more requirement.
 fn with(mut terms: Vec<NodeSelectorTerm>, requirement: NodeSelectorRequirement) -> Vec<NodeSelectorTerm> {
     if terms.is_empty() {
@@ -321,37 +349,6 @@ fn with(mut terms: Vec<NodeSelectorTerm>, requirement: NodeSelectorRequirement) 
 
 fn annotation<'a>(metadata: &'a ObjectMeta, key: &str) -> Option<&'a str> {
     metadata.annotations.as_ref()?.get(key).map(String::as_str)
-}
-
-/// Whether a volume is free and matches the claim.
-fn suits(volume: &PersistentVolume, spec: &PersistentVolumeClaimSpec, claim: Option<&Claim>, class: &str) -> bool {
-    let Some(volume_spec) = volume.spec.as_ref().filter(|_| volume.metadata.deletion_timestamp.is_none()) else {
-        return false;
-    };
-    let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
-    let reserved_for_other = volume_spec.claim_ref.as_ref().is_some_and(|reference| {
-        claim.is_none_or(|claim| {
-            reference.name != claim.metadata.name || reference.namespace != claim.metadata.namespace
-        })
-    });
-    let mode = |mode: &Option<String>| mode.clone().unwrap_or_else(|| "Filesystem".to_owned());
-    let has = |wanted: &String| volume_spec.access_modes.iter().flatten().any(|mode| mode == wanted);
-    let labels = volume.metadata.labels.clone().unwrap_or_default();
-    !reserved_for_other
-        && matches!(phase, None | Some("Available" | "Pending"))
-        && volume_spec.storage_class_name.as_deref() == Some(class)
-        && mode(&volume_spec.volume_mode) == mode(&spec.volume_mode)
-        && spec.access_modes.iter().flatten().all(has)
-        && is_large_enough(volume_spec, spec)
-        && spec.selector.as_ref().is_none_or(|selector| selectors::matches(selector, &labels).unwrap_or(false))
-}
-
-fn is_large_enough(volume: &PersistentVolumeSpec, claim: &PersistentVolumeClaimSpec) -> bool {
-    let requests = claim.resources.as_ref().and_then(|resources| resources.requests.as_ref());
-    let Some(wanted) = requests.and_then(|requests| requests.get("storage")) else { return true };
-    let Some(size) = volume.capacity.as_ref().and_then(|capacity| capacity.get("storage")) else { return false };
-    let bytes = |text: &str| Quantity::parse(text).ok()?.amount_of("storage");
-    bytes(&size.0).zip(bytes(&wanted.0)).is_some_and(|(size, wanted)| size >= wanted)
 }
 
 fn driver_of(volume: &PersistentVolume) -> String {

@@ -40,3 +40,37 @@ fn the_volume_is_provisioned_for_the_selected_node_while_that_exists() {
     assert_eq!(of("n1"), ["kubernetes.io/hostname In [n1.internal]"]);
     assert_eq!(of("n2"), [""; 0], "the provisioner removes the annotation");
 }
+
+/// A volume of 10 Gi in the zone.
+fn free(name: &str, zone: &str, class: &str) -> Value {
+    let expression = json!({"key": "topology.kubernetes.io/zone", "operator": "In", "values": [zone]});
+    let affinity = json!({"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}});
+    json!({"metadata": {"name": name}, "spec": {"storageClassName": class, "accessModes": ["ReadWriteOnce"],
+        "capacity": {"storage": "10Gi"}, "csi": {"driver": "ebs.csi.aws.com", "volumeHandle": name},
+        "nodeAffinity": affinity}})
+}
+
+#[test]
+fn a_claim_from_a_file_without_a_status_is_bound_as_the_control_plane_would() {
+    let classes = [class("at-once", "Immediate", false), class("waits", "WaitForFirstConsumer", false)];
+    let mut reserved = free("pv-r", "r", "other");
+    reserved["spec"]["claimRef"] = json!({"namespace": "shop", "name": "data"});
+    let of = |class: &str, volumes: &[Value]| {
+        let mut claim = claim(&json!({"storageClassName": class, "accessModes": ["ReadWriteOnce"]}), "Pending");
+        claim.as_object_mut().unwrap().remove("status");
+        of_web(&objects(&[user("web", "data", None)], &[claim], volumes, &classes), Source::Files)
+    };
+    let zone = |zone: &str| vec![format!("topology.kubernetes.io/zone In [{zone}]")];
+    let volumes = ["", "manual", "at-once", "waits"].map(|class| free(&format!("pv-{class}"), class, class));
+    assert_eq!(places(&of("manual", &volumes)), zone("manual"), "no class is needed");
+    assert_eq!(places(&of("", &volumes)), zone(""));
+    assert_eq!(places(&of("at-once", &volumes)), zone("at-once"));
+    assert_eq!(places(&of("at-once", &[])), ["topology.kubernetes.io/zone In [a, b]"], "the volume is provisioned");
+    assert_eq!(places(&of("waits", &volumes)), ["topology.kubernetes.io/zone In [a, b]"]);
+    for class in ["", "manual", "at-once", "waits"] {
+        let all = [volumes.as_slice(), &[reserved.clone()]].concat();
+        assert_eq!(places(&of(class, &all)), zone("r"), "{class}");
+    }
+    let problem = of("manual", &[]).problem.unwrap();
+    assert!(problem.starts_with("storage class \"manual\" of claim \"data\" not found"), "{problem}");
+}

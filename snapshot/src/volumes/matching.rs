@@ -1,0 +1,70 @@
+//! Finds the existing volumes that an unbound claim may be bound to.
+
+use crate::selectors;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim as Claim};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaimSpec, PersistentVolumeSpec};
+use plimsoll_model::quantity::Quantity;
+use std::collections::BTreeMap;
+
+/// PersistentVolumes by name.
+type Volumes<'objects> = BTreeMap<&'objects str, &'objects PersistentVolume>;
+
+/// The volume that is reserved for the claim and suits it.
+pub(super) fn reserved<'objects>(
+    volumes: &Volumes<'objects>,
+    spec: &PersistentVolumeClaimSpec,
+    claim: Option<&Claim>,
+) -> Option<&'objects PersistentVolume> {
+    let claim = claim?;
+    let is_reserved = |volume: &PersistentVolume| {
+        let reference = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
+        reference.is_some_and(|reference| {
+            reference.name == claim.metadata.name && reference.namespace == claim.metadata.namespace
+        })
+    };
+    volumes.values().copied().find(|volume| is_reserved(volume) && fits(volume, spec))
+}
+
+/// The volumes that suit the claim: only the one that is reserved for it, if there is one, as in Kubernetes.
+pub(super) fn suitable<'objects>(
+    volumes: &Volumes<'objects>,
+    spec: &PersistentVolumeClaimSpec,
+    claim: Option<&Claim>,
+    class: &str,
+) -> Vec<&'objects PersistentVolume> {
+    if let Some(volume) = reserved(volumes, spec, claim) {
+        return vec![volume];
+    }
+    let is_free = |volume: &PersistentVolume| {
+        volume.spec.as_ref().is_some_and(|spec| {
+            spec.claim_ref.is_none() && spec.storage_class_name.as_deref().unwrap_or_default() == class
+        })
+    };
+    let is_selected = |volume: &PersistentVolume| {
+        let labels = volume.metadata.labels.clone().unwrap_or_default();
+        spec.selector.as_ref().is_none_or(|selector| selectors::matches(selector, &labels).unwrap_or(false))
+    };
+    volumes.values().copied().filter(|volume| is_free(volume) && fits(volume, spec) && is_selected(volume)).collect()
+}
+
+/// Whether the volume can be bound, and is what the claim asks for.
+fn fits(volume: &PersistentVolume, claim: &PersistentVolumeClaimSpec) -> bool {
+    let Some(spec) = volume.spec.as_ref().filter(|_| volume.metadata.deletion_timestamp.is_none()) else {
+        return false;
+    };
+    let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
+    let mode = |mode: &Option<String>| mode.clone().unwrap_or_else(|| "Filesystem".to_owned());
+    let has = |wanted: &String| spec.access_modes.iter().flatten().any(|mode| mode == wanted);
+    matches!(phase, None | Some("Available" | "Pending"))
+        && mode(&spec.volume_mode) == mode(&claim.volume_mode)
+        && claim.access_modes.iter().flatten().all(has)
+        && is_large_enough(spec, claim)
+}
+
+fn is_large_enough(volume: &PersistentVolumeSpec, claim: &PersistentVolumeClaimSpec) -> bool {
+    let requests = claim.resources.as_ref().and_then(|resources| resources.requests.as_ref());
+    let Some(wanted) = requests.and_then(|requests| requests.get("storage")) else { return true };
+    let Some(size) = volume.capacity.as_ref().and_then(|capacity| capacity.get("storage")) else { return false };
+    let bytes = |text: &str| Quantity::parse(text).ok()?.amount_of("storage");
+    bytes(&size.0).zip(bytes(&wanted.0)).is_some_and(|(size, wanted)| size >= wanted)
+}
