@@ -2,6 +2,7 @@
 
 mod attach;
 mod matching;
+mod places;
 mod users;
 
 pub(crate) use attach::attach_limits;
@@ -13,12 +14,13 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaimSpec;
 use k8s_openapi::api::core::v1::{EphemeralVolumeSource, PersistentVolume, PersistentVolumeClaim as Claim};
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use places::{driver_name, driver_of, node_terms};
 use plimsoll_api::volume_claims;
 use plimsoll_model::names::label;
 use plimsoll_model::requirements::{NodeSelectorRequirement, NodeSelectorTerm, Operator};
 use plimsoll_model::snapshot::VolumeTopology;
 use std::cell::OnceCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use users::ClaimUsers;
 
 /// Annotations that mark the default storage class.
@@ -32,13 +34,6 @@ const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 /// Provisioner of classes whose volumes are created manually.
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
-/// CSI driver of EBS; also used for volumes of the former in-tree driver.
-const EBS_DRIVER: &str = "ebs.csi.aws.com";
-const IN_TREE_EBS: &str = "kubernetes.io/aws-ebs";
-/// Topology labels of old volumes; several values are joined by [`LABEL_SEPARATOR`].
-const TOPOLOGY_LABELS: [&str; 4] =
-    [label::ZONE, label::REGION, "failure-domain.beta.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/region"];
-const LABEL_SEPARATOR: &str = "__";
 
 /// Claims, volumes and storage classes by name, and the users of claims.
 pub(crate) struct Volumes<'objects> {
@@ -252,13 +247,17 @@ impl<'objects> Volumes<'objects> {
         if !waits && !is_new {
             return problem(format!("claim {name:?} is not bound yet, and its storage class binds at once"));
         }
-        if class.provisioner == NO_PROVISIONER {
-            let class = class_name(class);
-            let none = || format!("storage class {class:?} of claim {name:?} makes no volumes, and no free one suits");
-            return self.existing_volumes(name, spec, claim, class)?.ok_or_else(|| VolumeError::Problem(none()));
-        }
         let terms = selectors::allowed_topologies(class.allowed_topologies.as_ref())
             .map_err(|fault| fault.below(&format!("spec.volumes.{name}.storageClass")))?;
+        if class.provisioner == NO_PROVISIONER {
+            let class = class_name(class);
+            let found = self.existing_volumes(name, spec, claim, class)?;
+            if let Some(full) = matching::full_hosts(&self.volumes, class).filter(|_| waits) {
+                return Ok(found_or_to_come(found, terms, &full));
+            }
+            let none = || format!("storage class {class:?} of claim {name:?} makes no volumes, and no free one suits");
+            return found.ok_or_else(|| VolumeError::Problem(none()));
+        }
         let terms = match claim.and_then(|claim| self.selected_hostname(claim)) {
             Some(hostname) => with(terms, NodeSelectorRequirement::new(label::HOSTNAME, Operator::In, [hostname])),
             None => terms,
@@ -338,6 +337,25 @@ fn is_unseen(claim: &Claim) -> bool {
     claim.status.as_ref().is_none_or(|status| status.phase.is_none())
 }
 
+/// Topology of a claim that is bound to one of the volumes `found`, or to one that comes with its node. The latter is
+/// expected of all nodes that `terms` allow, except those whose volumes are all taken.
+fn found_or_to_come(
+    found: Option<VolumeTopology>,
+    terms: Vec<NodeSelectorTerm>,
+    full: &BTreeSet<&str>,
+) -> VolumeTopology {
+    let not_full = || NodeSelectorRequirement::new(label::HOSTNAME, Operator::NotIn, full.iter().copied());
+    let to_come = if full.is_empty() { terms } else { with(terms, not_full()) };
+    match found {
+        Some(found) if found.alternatives.is_empty() => found,
+        Some(mut found) if !to_come.is_empty() => {
+            found.alternatives.extend(to_come);
+            found
+        }
+        found => topology(found.map(|found| found.driver).unwrap_or_default(), to_come),
+    }
+}
+
 /// The alternatives `terms`, each with one more requirement.
 fn with(mut terms: Vec<NodeSelectorTerm>, requirement: NodeSelectorRequirement) -> Vec<NodeSelectorTerm> {
     if terms.is_empty() {
@@ -349,47 +367,6 @@ fn with(mut terms: Vec<NodeSelectorTerm>, requirement: NodeSelectorRequirement) 
 
 fn annotation<'a>(metadata: &'a ObjectMeta, key: &str) -> Option<&'a str> {
     metadata.annotations.as_ref()?.get(key).map(String::as_str)
-}
-
-fn driver_of(volume: &PersistentVolume) -> String {
-    match volume.spec.as_ref().map(|spec| (&spec.csi, &spec.aws_elastic_block_store)) {
-        Some((Some(csi), _)) => driver_name(&csi.driver),
-        Some((None, Some(_))) => EBS_DRIVER.to_owned(),
-        _ => String::new(),
-    }
-}
-
-/// Node selector terms of a volume. The terms are alternatives; an empty list means any node.
-fn node_terms(claim: &str, volume: &PersistentVolume, runs: bool) -> Result<Vec<NodeSelectorTerm>, Fault> {
-    let Some(spec) = &volume.spec else { return Ok(Vec::new()) };
-    let by_label = by_label(volume);
-    let affinity = spec.node_affinity.as_ref().and_then(|affinity| affinity.required.as_ref());
-    // A local volume disappears with its node and must not prevent the node's removal. A pod without a node, however,
-    // can only run where its volume is.
-    let ignored_key = (runs && (spec.local.is_some() || spec.host_path.is_some())).then_some(label::HOSTNAME);
-    let mut terms = Vec::new();
-    for term in affinity.into_iter().flat_map(|selector| &selector.node_selector_terms) {
-        let path = format!("spec.volumes.{claim}.nodeAffinity");
-        let mut term = selectors::volume_term(term, ignored_key).map_err(|fault| fault.below(&path))?;
-        if let Some(term) = &mut term {
-            term.expressions.extend(by_label.iter().cloned());
-        }
-        terms.push(term);
-    }
-    if terms.is_empty() || terms.contains(&None) {
-        let only = NodeSelectorTerm { expressions: by_label, fields: Vec::new() };
-        return Ok(if only.expressions.is_empty() { Vec::new() } else { vec![only] });
-    }
-    Ok(terms.into_iter().flatten().collect())
-}
-
-fn by_label(volume: &PersistentVolume) -> Vec<NodeSelectorRequirement> {
-    let labels = volume.metadata.labels.iter().flatten().filter(|(key, _)| TOPOLOGY_LABELS.contains(&key.as_str()));
-    labels.map(|(key, value)| NodeSelectorRequirement::new(key, Operator::In, value.split(LABEL_SEPARATOR))).collect()
-}
-
-fn driver_name(provisioner: &str) -> String {
-    if provisioner == IN_TREE_EBS { EBS_DRIVER.to_owned() } else { provisioner.to_owned() }
 }
 
 #[cfg(test)]

@@ -3,8 +3,9 @@
 use crate::selectors;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim as Claim};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaimSpec, PersistentVolumeSpec};
+use plimsoll_model::names::label;
 use plimsoll_model::quantity::Quantity;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// PersistentVolumes by name.
 type Volumes<'objects> = BTreeMap<&'objects str, &'objects PersistentVolume>;
@@ -47,15 +48,45 @@ pub(super) fn suitable<'objects>(
     volumes.values().copied().filter(|volume| is_free(volume) && fits(volume, spec) && is_selected(volume)).collect()
 }
 
+/// Hostnames of the nodes that have volumes of the class, of which all are taken. `None` if the class has volumes, but
+/// none that is on a node.
+pub(super) fn full_hosts<'objects>(volumes: &Volumes<'objects>, class: &str) -> Option<BTreeSet<&'objects str>> {
+    let mut all_taken: BTreeMap<&str, bool> = BTreeMap::new();
+    let mut has_volumes = false;
+    for volume in volumes.values().copied() {
+        let of_class = |spec: &&PersistentVolumeSpec| spec.storage_class_name.as_deref() == Some(class);
+        let Some(spec) = volume.spec.as_ref().filter(of_class) else { continue };
+        has_volumes = true;
+        let is_free = spec.claim_ref.is_none() && can_be_bound(volume);
+        for host in hostnames(spec) {
+            *all_taken.entry(host).or_insert(true) &= !is_free;
+        }
+    }
+    let full = || all_taken.iter().filter(|(_, is_full)| **is_full).map(|(host, _)| *host).collect();
+    (!has_volumes || !all_taken.is_empty()).then(full)
+}
+
+/// Hostnames of the nodes that a volume is on.
+fn hostnames(volume: &PersistentVolumeSpec) -> impl Iterator<Item = &str> {
+    let required = volume.node_affinity.as_ref().and_then(|affinity| affinity.required.as_ref());
+    let terms = required.into_iter().flat_map(|selector| &selector.node_selector_terms);
+    let expressions = terms.flat_map(|term| term.match_expressions.iter().flatten());
+    let of_host = expressions.filter(|one| one.key == label::HOSTNAME && one.operator == "In");
+    of_host.flat_map(|one| one.values.iter().flatten()).map(String::as_str)
+}
+
+/// Whether the volume is neither bound nor about to be deleted.
+fn can_be_bound(volume: &PersistentVolume) -> bool {
+    let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
+    volume.metadata.deletion_timestamp.is_none() && matches!(phase, None | Some("Available" | "Pending"))
+}
+
 /// Whether the volume can be bound, and is what the claim asks for.
 fn fits(volume: &PersistentVolume, claim: &PersistentVolumeClaimSpec) -> bool {
-    let Some(spec) = volume.spec.as_ref().filter(|_| volume.metadata.deletion_timestamp.is_none()) else {
-        return false;
-    };
-    let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
+    let Some(spec) = &volume.spec else { return false };
     let mode = |mode: &Option<String>| mode.clone().unwrap_or_else(|| "Filesystem".to_owned());
     let has = |wanted: &String| spec.access_modes.iter().flatten().any(|mode| mode == wanted);
-    matches!(phase, None | Some("Available" | "Pending"))
+    can_be_bound(volume)
         && mode(&spec.volume_mode) == mode(&claim.volume_mode)
         && claim.access_modes.iter().flatten().all(has)
         && is_large_enough(spec, claim)

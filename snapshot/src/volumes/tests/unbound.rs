@@ -74,3 +74,45 @@ fn a_claim_from_a_file_without_a_status_is_bound_as_the_control_plane_would() {
     let problem = of("manual", &[]).problem.unwrap();
     assert!(problem.starts_with("storage class \"manual\" of claim \"data\" not found"), "{problem}");
 }
+
+#[test]
+fn local_volumes_may_come_with_a_node_unless_its_volumes_are_taken() {
+    let mut local = class("local", "WaitForFirstConsumer", false);
+    local["provisioner"] = json!("kubernetes.io/no-provisioner");
+    let on_node = |name: &str, node: &str, size: &str, taken: bool| {
+        let mut volume = free(name, "", "local");
+        let expression = json!({"key": "kubernetes.io/hostname", "operator": "In", "values": [node]});
+        volume["spec"]["nodeAffinity"] =
+            json!({"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}});
+        volume["spec"]["local"] = json!({"path": "/mnt"});
+        volume["spec"]["capacity"]["storage"] = json!(size);
+        if taken {
+            volume["spec"]["claimRef"] = json!({"namespace": "shop", "name": "other"});
+        }
+        volume
+    };
+    let spec = json!({"storageClassName": "local", "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "10Gi"}}});
+    let of = |volumes: &[Value], local: &Value| {
+        let (pod, claim) = (user("web", "data", None), claim(&spec, "Pending"));
+        of_web(&objects(&[pod], &[claim], volumes, std::slice::from_ref(local)), Source::Files)
+    };
+    let anywhere = "topology.kubernetes.io/zone In [a, b]".to_owned();
+    assert_eq!(places(&of(&[], &local)), [anywhere.as_str()]);
+    let taken = on_node("v1", "n1", "10Gi", true);
+    let elsewhere = format!("{anywhere} and kubernetes.io/hostname NotIn [n1]");
+    assert_eq!(places(&of(std::slice::from_ref(&taken), &local)), [elsewhere.as_str()]);
+    let both = [taken.clone(), on_node("v2", "n1", "10Gi", false)];
+    assert_eq!(places(&of(&both, &local)), ["kubernetes.io/hostname In [n1]", anywhere.as_str()]);
+    // No node is launched after one whose volumes are too small.
+    let small = [taken, on_node("v2", "n2", "5Gi", false)];
+    assert_eq!(places(&of(&small, &local)), [elsewhere.as_str()]);
+    let problem = of(&[free("v1", "a", "local"), free("v2", "b", "other")][1..], &local).problem;
+    assert_eq!(problem, None, "the class has no volumes");
+    let mut reserved = free("v1", "a", "local");
+    reserved["spec"]["claimRef"] = json!({"namespace": "shop", "name": "other"});
+    let problem = of(&[reserved], &local).problem.unwrap();
+    assert!(problem.contains("no free one suits"), "volumes of the class are on no node: {problem}");
+    local["volumeBindingMode"] = json!("Immediate");
+    assert!(of(&[], &local).problem.is_some());
+}
