@@ -124,7 +124,7 @@ pub fn free_capacity<'s>(
     daemons: impl Iterator<Item = (&'s PodShape, &'s Amounts)>,
 ) -> (Amounts, Vec<HostPort>) {
     let in_service = node.state == NodeState::Initialized;
-    let mut free = table.room(&node.allocatable, |driver| volumes::usual_limit(driver, None, in_service));
+    let mut free = table.room(&node.allocatable, |driver| volumes::usual_limit(driver, &node.labels, in_service));
     let mut claims: BTreeSet<(&str, &str)> = BTreeSet::new();
     let mut of_daemons = vec![0; free.len()];
     let mut ports = Vec::new();

@@ -52,8 +52,9 @@ impl TypeView {
         let mut capacity = instance_type.capacity.clone();
         capacity.set(plimsoll_model::names::NODES_RESOURCE, 1);
         Self {
-            allocatable: table
-                .room(&instance_type.allocatable(), |driver| volumes::usual_limit(driver, Some(instance_type), false)),
+            allocatable: table.room(&instance_type.allocatable(), |driver| {
+                volumes::usual_limit(driver, &instance_type.labels, false)
+            }),
             capacity: table.vector(&capacity),
         }
     }
