@@ -49,8 +49,8 @@ pub enum ReplacementError {
     Busy,
 }
 
-/// Launches a node with the old claim's requirements, except its offering, within the pool's limits. If pods with volumes
-/// move, the node is in the zone of the old one if possible. Idempotent.
+/// Launches a node with the old claim's requirements, except its offering, within the pool's limits. If pods with
+/// volumes move, the node is in the zone of the old one if possible. Idempotent.
 ///
 /// # Errors
 /// Why there is no replacement.
