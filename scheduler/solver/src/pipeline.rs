@@ -155,6 +155,7 @@ fn place<'a>(context: &mut SolveContext<'a>, start: &State, wanted: &[PodGroup<'
         let uneven = topology::uneven(context, &start.counts, &placed);
         if uneven.is_empty() || round == retries::FEW {
             topology::restrict(context, &start.counts, &mut placed);
+            place_counted(context, &mut state, &mut placed);
             return (state, placed);
         }
         context.assign_counted(uneven);
@@ -175,6 +176,16 @@ fn place_left<'a>(context: &SolveContext<'a>, state: &mut State, placed: &mut Pl
     }
     if placed.launches.len() > launches {
         local_search::improve(context, state, placed);
+    }
+}
+
+/// Places pods that were left because the spreads of other pods count them. kube-scheduler does not hold them back.
+fn place_counted<'a>(context: &mut SolveContext<'a>, state: &mut State, placed: &mut Placed<'a>) {
+    let is_counted = |pod_group: &PodGroup<'_>| context.topology.is_assigned_for_others(pod_group.shape);
+    if placed.left.iter().any(is_counted) {
+        let assigned = std::mem::take(&mut context.topology.assigned_spreads);
+        place_left(context, state, placed);
+        context.topology.assigned_spreads = assigned;
     }
 }
 

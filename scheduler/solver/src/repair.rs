@@ -165,11 +165,11 @@ impl Best<'_> {
         self.changed_snapshot.as_ref().unwrap_or(self.inputs.snapshot).clone()
     }
 
-    /// Computes a plan for a changed snapshot. Accepts it if it leaves only pods unplaced that are unplaced now, fewer
-    /// of them or, if it `may_equal`, as many, and if it is valid for the original snapshot.
+    /// Computes a plan for a changed snapshot. Accepts it if it leaves fewer pods unplaced or, if it `may_equal`, as
+    /// many, if none of them replaces a pod of lower priority, and if it is valid for the original snapshot.
     fn attempt(&mut self, changed_snapshot: Snapshot, may_equal: bool) -> Attempt {
         let Some(tried) = self.plan_for(&changed_snapshot) else { return Attempt::OutOfWork };
-        if !self.leaves_fewer(&tried, may_equal) || !self.is_acceptable(&tried) {
+        if !(self.leaves_fewer(&tried, may_equal) || self.places_more(&tried)) || !self.is_acceptable(&tried) {
             return Attempt::Rejected(Box::new(tried));
         }
         (self.plan, self.changed_snapshot) = (tried, Some(changed_snapshot));
@@ -185,7 +185,8 @@ impl Best<'_> {
         Some(with_reports_of(tried, &self.plan))
     }
 
-    /// Accepts a plan that was derived from the current one, under the conditions of [`Self::attempt`].
+    /// Accepts a plan that was derived from the current one, if it is valid and leaves only some of the pods unplaced
+    /// that are unplaced now.
     fn accept(&mut self, plan: Plan) -> bool {
         let accepted = self.leaves_fewer(&plan, false) && self.is_acceptable(&plan);
         if accepted {
@@ -198,6 +199,19 @@ impl Best<'_> {
         let snapshot = self.inputs.snapshot;
         let (unplaced, known) = (unplaced_pods(snapshot, plan), unplaced_pods(snapshot, &self.plan));
         (may_equal || unplaced.len() < known.len()) && unplaced.is_subset(&known)
+    }
+
+    /// Whether the plan places more pods than the current one, although it leaves pods that the current one places: none
+    /// of these has a higher priority than a pod that it places instead.
+    fn places_more(&self, plan: &Plan) -> bool {
+        let snapshot = self.inputs.snapshot;
+        let (unplaced, known) = (unplaced_pods(snapshot, plan), unplaced_pods(snapshot, &self.plan));
+        let priorities: BTreeMap<&ShapeId, i32> =
+            snapshot.shapes.iter().map(|shape| (&shape.id, shape.priority)).collect();
+        let priority = |uid: &&PodUid| priorities.get(&snapshot.pod(uid)?.shape).copied();
+        let highest_lost = unplaced.difference(&known).copied().filter_map(|uid| priority(&uid)).max();
+        let lowest_gained = known.difference(&unplaced).copied().filter_map(|uid| priority(&uid)).min();
+        unplaced.len() < known.len() && highest_lost <= lowest_gained
     }
 
     fn is_acceptable(&self, plan: &Plan) -> bool {

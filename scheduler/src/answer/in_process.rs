@@ -20,6 +20,7 @@ pub struct Unchecked<'a> {
     snapshot: Cow<'a, Snapshot>,
     index: SnapshotIndex,
     catalogs: &'a BTreeMap<CatalogId, Catalog>,
+    options: PlanOptions,
     plan: Plan,
 }
 
@@ -40,7 +41,7 @@ pub fn solve<'a>(
     check_catalogs(&snapshot, &catalogs.keys().cloned().collect()).map_err(AnswerError::from)?;
     let index = SnapshotIndex::new(&snapshot);
     let plan = Planner::default().solve(&snapshot, &index, catalogs, options);
-    Ok(Unchecked { snapshot, index, catalogs, plan })
+    Ok(Unchecked { snapshot, index, catalogs, options: options.clone(), plan })
 }
 
 /// Makes the plan for a snapshot as the service makes it for a request: checked, and without pods that make a plan
@@ -60,12 +61,15 @@ pub fn plan(
 }
 
 impl Unchecked<'_> {
-    /// Returns the plan if it is valid.
+    /// Returns the plan if it is valid, and otherwise, like the service, a plan without the pods that make it invalid.
     ///
     /// # Errors
-    /// INTERNAL if the plan fails validation.
+    /// INTERNAL if plans are also invalid without any pending pod.
     pub fn check(self) -> Result<Plan, Status> {
-        validate(&self.snapshot, &self.index, self.catalogs, &self.plan).map_err(AnswerError::from)?;
-        Ok(self.plan)
+        let Self { snapshot, index, catalogs, options, plan } = self;
+        if validate(&snapshot, &index, catalogs, &plan).is_ok() {
+            return Ok(plan);
+        }
+        Ok(crate::solve::solve(&snapshot, catalogs, &options, &Cancel::default()).map_err(AnswerError::from)?)
     }
 }

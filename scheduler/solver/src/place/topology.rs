@@ -227,6 +227,12 @@ impl<'a> Topology<'a> {
         !self.relevant(shape).is_empty() || self.seeks_host(shape)
     }
 
+    /// Whether pods of `shape` are assigned to domains only because the spreads of other pods count them.
+    pub(crate) fn is_assigned_for_others(&self, shape: Id<PodShape>) -> bool {
+        let membership = &self.shapes[shape];
+        membership.matches.iter().any(|group| self.assigned_spreads.contains(group) && !membership.owns.contains(group))
+    }
+
     /// Domain groups that matter for the domain of a pod of `shape`: groups that the shape owns, mutual anti-affinity
     /// groups that select it, and groups that must know the pod's domain because of other pods (PodAffinity of pending
     /// pods and `assigned_spreads`).

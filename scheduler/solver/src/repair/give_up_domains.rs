@@ -18,6 +18,7 @@ use plimsoll_model::snapshot::{NodePool, PodShape, PodState, Snapshot, SnapshotI
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Unplaced pods that are spread over the same key.
+#[derive(PartialEq, Eq)]
 struct Waiting {
     key: String,
     shapes: BTreeSet<ShapeId>,
@@ -26,12 +27,11 @@ struct Waiting {
 /// Gives up domains for the unplaced pods: for all pods of a key together, then for each workload separately, since
 /// other pods may still need the domains.
 pub(super) fn give_up(best: &mut Best<'_>) {
-    let keys = keys(best);
-    if keys.is_empty() {
-        return;
-    }
-    let index = SnapshotIndex::new(best.inputs.snapshot);
-    for waiting in keys.into_iter().take(retries::FEW) {
+    let mut tried: Vec<Waiting> = Vec::new();
+    while tried.len() < retries::FEW {
+        // A plan with more pods may leave others, which wait for domains of another key.
+        let Some(waiting) = keys(best).into_iter().find(|waiting| !tried.contains(waiting)) else { return };
+        let index = SnapshotIndex::new(best.inputs.snapshot);
         if !is_shared(best.inputs.snapshot, &waiting) {
             give_up_for(best, &index, &waiting, Scope::Pools);
         }
@@ -43,6 +43,7 @@ pub(super) fn give_up(best: &mut Best<'_>) {
                 }
             }
         }
+        tried.push(waiting);
     }
 }
 
@@ -199,7 +200,8 @@ fn closed(start: &Snapshot, waiting: &Waiting, domains: &[String], scope: Scope)
     let related = if scope == Scope::Related { related(start, waiting) } else { BTreeSet::new() };
     let is_excluded = |shape: &PodShape| waiting.shapes.contains(&shape.id) || related.contains(&shape.id);
     for shape in changed_snapshot.shapes.iter_mut().filter(|shape| is_excluded(shape)) {
-        require(shape, &elsewhere);
+        // If no pool has the domain any more, a spread that ignores node affinity does not count it either.
+        require(shape, &elsewhere, scope != Scope::Pools);
     }
     if scope == Scope::Pools {
         let pools =
@@ -233,7 +235,8 @@ fn pending_shapes(snapshot: &Snapshot) -> BTreeSet<&ShapeId> {
     snapshot.pods.iter().filter(|pod| pod.state == PodState::Pending).map(|pod| &pod.shape).collect()
 }
 
-fn require(shape: &mut PodShape, requirement: &NodeSelectorRequirement) {
+/// With `honored`, spreads over the key count only nodes that the pods may use.
+fn require(shape: &mut PodShape, requirement: &NodeSelectorRequirement, honored: bool) {
     if shape.required_node_affinity.is_empty() {
         shape.required_node_affinity.push(NodeSelectorTerm::default());
     }
@@ -241,7 +244,7 @@ fn require(shape: &mut PodShape, requirement: &NodeSelectorRequirement) {
         term.expressions.push(requirement.clone());
     }
     let over = |key: &str| label::normalized(key) == requirement.key;
-    let spread = shape.topology_spread.iter_mut().filter(|one| over(&one.topology_key));
+    let spread = shape.topology_spread.iter_mut().filter(|one| honored && over(&one.topology_key));
     spread.for_each(|one| one.honor_node_affinity = true);
 }
 
