@@ -143,7 +143,7 @@ pub enum NodeState {
     InFlight,
     /// A Node that does not have everything its claim requires yet.
     Registered,
-    /// A Node in service. Nodes without a pool are always in this state.
+    /// A Node in service. Nodes without a NodePool and without a NodeClaim of ours are always in this state.
     Initialized,
 }
 

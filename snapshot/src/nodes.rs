@@ -115,7 +115,8 @@ fn read(
     let pool = node_pool.as_ref().and_then(|name| pool_named(objects, name));
     // For us, nodes of another provider are nodes outside of pools.
     let is_foreign = pool.is_some_and(|pool| !pool.spec.template.spec.node_class_ref.is_ec2());
-    let is_ours = node_pool.is_some() && !is_foreign;
+    let has_our_claim = claim.is_some_and(|claim| claim.spec.node_class_ref.is_ec2_node_class());
+    let is_ours = !is_foreign && (node_pool.is_some() || has_our_claim);
     let state = if is_ours && !is_initialized { NodeState::Registered } else { NodeState::Initialized };
     if state != NodeState::Initialized {
         taints.retain(|taint| !is_startup(taint));

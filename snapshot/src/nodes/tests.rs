@@ -173,6 +173,33 @@ fn a_node_without_pool_is_initialized() {
     assert_eq!(nodes[0].allocatable.get("cpu"), 4000);
 }
 
+/// Otherwise another node is bought for the pods that fit on it once it has started.
+#[test]
+fn a_node_of_a_claim_without_pool_starts_like_any_other() {
+    let read = |labels: Value, claim: Value| {
+        let taints = json!([{"key": "boot", "effect": "NoSchedule"}]);
+        let [node] = &nodes(Source::Cluster, &[node(labels, taints)], &[claim])[..] else { panic!("one record") };
+        assert_eq!(node.node_pool, None);
+        let taints: Vec<String> = node.taints.iter().map(|taint| taint.key.clone()).collect();
+        (node.state, taints, node.allocatable.get("memory"), node.cordoned)
+    };
+    let mut claim = launched();
+    claim["metadata"]["labels"] = json!({});
+    let registered = json!({"karpenter.sh/registered": "true"});
+    let initialized = json!({"karpenter.sh/registered": "true", "karpenter.sh/initialized": "true"});
+    let team = vec!["team".to_owned()];
+    assert_eq!(read(json!({}), claim.clone()), (NodeState::Registered, team, 7 << 30, false));
+    assert_eq!(read(registered.clone(), claim.clone()), (NodeState::Registered, vec![], 7 << 30, false));
+    let boot = vec!["boot".to_owned()];
+    assert_eq!(read(initialized, claim.clone()), (NodeState::Initialized, boot.clone(), 0, false));
+    let mut late = claim.clone();
+    late["status"]["conditions"] = json!([{"type": "InitializationTimedOut", "status": "True",
+        "reason": "StartupTaintsExist", "message": "", "lastTransitionTime": "1970-01-01T00:15:00Z"}]);
+    assert_eq!(read(registered.clone(), late), (NodeState::Registered, vec![], 7 << 30, true));
+    claim["spec"]["nodeClassRef"]["group"] = json!("example.com");
+    assert_eq!(read(registered, claim), (NodeState::Initialized, boot, 0, false), "of another provider");
+}
+
 #[test]
 fn an_unmatched_node_of_a_pool_offers_no_capacity_in_a_cluster() {
     let unregistered = node(

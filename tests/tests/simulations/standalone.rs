@@ -79,6 +79,26 @@ async fn a_claim_may_request_a_resource_of_a_node_overlay() {
     cluster.until("the claim is launched", 2 * MINUTE, is_launched).await;
 }
 
+/// The pods that it has room for wait for it, as they would for a node of a pool.
+#[tokio::test(start_paused = true)]
+async fn no_other_node_is_bought_while_a_node_without_a_pool_starts() {
+    let cluster = TestCluster::usual().await;
+    let agent = json!({"key": "example.com/agent", "effect": "NoSchedule"});
+    cluster.world.apply_object(&claim(&json!({"taints": [], "startupTaints": [agent]}))).unwrap();
+    let has_node = |world: &World| mine(world).is_some_and(|it| object::condition_is_true(&it, "Registered"));
+    cluster.until("the node is registered", 3 * MINUTE, has_node).await;
+    cluster.deploy("web", 1, 500);
+    cluster.pass(2 * MINUTE).await;
+    assert!(!is_initialized(&cluster.world));
+    assert_eq!(instances_ever_launched(&cluster.world).len(), 1, "{}", cluster.summary());
+
+    // What the agent does in the end.
+    let node = object::text(&mine(&cluster.world).unwrap(), &["status", "nodeName"]).to_owned();
+    cluster.world.patch(ResourceId::NODES, &node, json!({"spec": {"taints": null}})).unwrap();
+    cluster.until_running(1, MINUTE).await;
+    assert_eq!(instances_ever_launched(&cluster.world).len(), 1, "{}", cluster.summary());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_claim_without_a_pool_expires() {
     let cluster = TestCluster::usual().await;
