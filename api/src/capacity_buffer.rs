@@ -88,7 +88,8 @@ pub struct CapacityBufferSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub replicas: Option<i32>,
-    /// Number of pods as a percentage of the replicas of scalableRef, rounded up, at least one.
+    /// Number of pods as a percentage of the replicas of scalableRef, rounded up. If there are no replicas, the
+    /// percentage does not count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub percentage: Option<i32>,

@@ -302,15 +302,18 @@ fn limit(spec: &CapacityBufferSpec, requests: &Resources) -> Result<Option<i64>,
 }
 
 /// Returns the larger of `replicas` and the percentage, capped by the limits. Without either, the limits alone decide.
+/// As in Karpenter, the percentage does not count for a workload without replicas.
 fn replicas(spec: &CapacityBufferSpec, current: Option<i32>, limit: Option<i64>) -> Result<usize, Unresolved> {
-    let share = spec.percentage.zip(current).map(|(percentage, current)| {
-        let product = i64::from(percentage.max(0)) * i64::from(current.max(0));
-        ((product + 99) / 100).max(1)
+    let percentage = spec.percentage.zip(current);
+    let share = percentage.filter(|(_, current)| *current > 0).map(|(percentage, current)| {
+        let product = i64::from(percentage.max(0)) * i64::from(current);
+        (product + 99) / 100
     });
     let requested = spec.replicas.map(|count| i64::from(count.max(0))).into_iter().chain(share).max();
     match (requested, limit) {
         (Some(requested), limit) => Ok(count(limit.map_or(requested, |limit| requested.min(limit)))),
         (None, Some(limit)) => Ok(count(limit)),
+        (None, None) if percentage.is_some() => Ok(0),
         (None, None) => {
             let message =
                 "there are neither replicas nor a percentage of a workload, and no limit on what the pod requests";

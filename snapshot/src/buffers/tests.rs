@@ -62,7 +62,10 @@ fn the_larger_of_replicas_and_percentage_is_used_up_to_the_limits() {
     assert_eq!(deployment(json!({"percentage": 25})), Ok(3));
     assert_eq!(deployment(json!({"percentage": 25, "replicas": 2})), Ok(3));
     assert_eq!(deployment(json!({"percentage": 25, "replicas": 5})), Ok(5));
-    assert_eq!(deployment(json!({"percentage": 0})), Ok(1), "a share is one pod at the least");
+    assert_eq!(deployment(json!({"percentage": 1})), Ok(1));
+    assert_eq!(deployment(json!({"percentage": 0})), Ok(0));
+    assert_eq!(deployment(json!({"percentage": 0, "replicas": 2})), Ok(2));
+    assert_eq!(deployment(json!({"percentage": 0, "limits": {"cpu": "4"}})), Ok(0));
     assert_eq!(replicas(of("StatefulSet", json!({"percentage": 100}))), Ok(10));
     assert_eq!(replicas(of("ReplicaSet", json!({"percentage": 11}))), Ok(2));
     // 2 cpu allow four pods of 500m, and 3Gi allow three pods of 1Gi.
@@ -73,6 +76,21 @@ fn the_larger_of_replicas_and_percentage_is_used_up_to_the_limits() {
     assert_eq!(replicas(of_template(json!({"limits": {"pods": "6"}}))), Ok(6));
     assert_eq!(replicas(of_template(json!({"limits": {"cpu": "100m"}, "replicas": 9}))), Ok(0), "not even one fits");
     assert_eq!(deployment(json!({"percentage": i32::MAX, "limits": {"cpu": "4"}})), Ok(4));
+}
+
+#[test]
+fn a_workload_without_replicas_has_no_share() {
+    let idle = |more: Value| {
+        let mut objects = objects(of("Deployment", more));
+        objects.deployments[0].spec.as_mut().unwrap().replicas = Some(0);
+        let report = reports(&objects).pop().unwrap();
+        (report.ready, report.replicas)
+    };
+    assert_eq!(idle(json!({"percentage": 20})), (BufferReady::Resolved, 0));
+    assert_eq!(idle(json!({"percentage": 20, "replicas": 2})), (BufferReady::Resolved, 2));
+    // Two pods of 1 cpu: the limits alone decide.
+    assert_eq!(idle(json!({"percentage": 20, "limits": {"cpu": "2"}})), (BufferReady::Resolved, 2));
+    assert_eq!(idle(json!({})), (BufferReady::ResolutionFailed, 0), "no number is asked for");
 }
 
 #[test]
