@@ -19,6 +19,7 @@ mod surplus;
 use crate::input::context::SolveContext;
 use crate::place::buffer_pods::{self, PlacedBufferPods};
 use crate::place::draft::{Demand, Draft};
+use crate::place::pod_groups::PodGroup;
 use crate::place::{Placed, State};
 use allowance::Allowance;
 use candidates::Candidate;
@@ -42,6 +43,8 @@ pub(crate) struct Removal<'a> {
     pub(crate) existing: BTreeMap<Id<Node>, Vec<&'a Pod>>,
     /// Virtual pods that move with their nodes.
     pub(crate) placed_buffer_pods: PlacedBufferPods<'a>,
+    /// Virtual pods of removed surplus nodes that have no other place.
+    pub(crate) unplaced: Vec<PodGroup<'a>>,
     /// Launches that were reported early.
     pub(crate) early: Vec<Launch>,
     /// All other launches.

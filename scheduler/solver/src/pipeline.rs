@@ -78,11 +78,7 @@ pub(crate) fn planned(
     let placed_buffer_pods = buffer_pods::place(context, &mut state, buffer_groups, &mut placed);
     plan.unschedulable = dangling(context);
     plan.unschedulable.extend(refused);
-    for pod_group in &placed.left {
-        let why = Arc::new(explain::explain(context, &state, pod_group.shape));
-        plan.unschedulable.extend(pod_group.pods.iter().map(|pod| no_place(pod, &why)));
-    }
-    plan.unschedulable.sort();
+    report_left(context, &state, &mut plan, &placed.left);
     // Not earlier: explanations name the usage of limits that pods need, without that of larger types which are listed
     // too.
     place::widen(context, &mut state, &mut placed.launches);
@@ -91,6 +87,7 @@ pub(crate) fn planned(
     if options.disruption {
         removal.kept = kept;
         disrupt::remove(context, &mut state, &mut plan, &mut removal, options);
+        report_left(context, &state, &mut plan, &removal.unplaced);
     }
     finish(context, &mut plan, &mut removal, bounded);
     plan
@@ -241,6 +238,15 @@ fn dangling(context: &SolveContext<'_>) -> Vec<Unschedulable> {
         no_place(pod, &Arc::new(vec![Reason { node_pool: String::new(), code: ReasonCode::InvalidPod, message }]))
     })
     .collect()
+}
+
+/// Adds pods without a place to the unschedulable ones.
+fn report_left(context: &SolveContext<'_>, state: &State, plan: &mut Plan, left: &[PodGroup<'_>]) {
+    for pod_group in left {
+        let why = Arc::new(explain::explain(context, state, pod_group.shape));
+        plan.unschedulable.extend(pod_group.pods.iter().map(|pod| no_place(pod, &why)));
+    }
+    plan.unschedulable.sort();
 }
 
 fn no_place(pod: &Pod, reasons: &Arc<Vec<Reason>>) -> Unschedulable {

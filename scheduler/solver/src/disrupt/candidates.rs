@@ -21,7 +21,8 @@ pub(crate) struct Candidate<'a> {
     pub(crate) is_spot: bool,
     /// Price of the node; zero if the catalog does not have it.
     pub(crate) price: i64,
-    /// Pods that must move. Includes virtual pods: a node that is reserved for virtual pods is not empty.
+    /// Pods that must move. They include virtual pods, since a node that is reserved for virtual pods is not empty, but
+    /// not for surplus nodes of static pools.
     pub(crate) pods: Vec<&'a Pod>,
     /// In thousandths: 1000 for the node, plus the eviction cost of each pod.
     pub(crate) disturbance: i64,
@@ -37,8 +38,7 @@ pub(crate) struct Candidate<'a> {
 
 impl<'a> Candidate<'a> {
     /// Creates a candidate as if nothing blocked the node: empty or underutilized.
-    fn new(context: &SolveContext<'a>, removal: &Removal<'a>, node: Id<Node>, pool: &'a NodePool) -> Self {
-        let pods = moving(context, removal, node);
+    fn new(context: &SolveContext<'a>, node: Id<Node>, pool: &'a NodePool, pods: Vec<&'a Pod>) -> Self {
         Self {
             node,
             pool,
@@ -124,7 +124,8 @@ pub(super) fn find<'a>(context: &SolveContext<'a>, removal: &Removal<'a>) -> (Ve
         }
         let blocked = is_blocked(context, index);
         idle &= !blocked;
-        let all = Candidate::new(context, removal, index, pool);
+        let buffer_pods = removal.placed_buffer_pods.get(&index).into_iter().flatten().copied();
+        let all = Candidate::new(context, index, pool, moving(context, index).chain(buffer_pods).collect());
         let consolidates_underutilized = pool.disruption.policy != ConsolidationPolicy::WhenEmpty;
         let candidate = Candidate {
             empty: all.empty && idle,
@@ -148,13 +149,9 @@ pub(super) fn find<'a>(context: &SolveContext<'a>, removal: &Removal<'a>) -> (Ve
 }
 
 /// Nodes of a static pool that may be removed if there are too many.
-pub(super) fn of_static<'a>(
-    context: &SolveContext<'a>,
-    removal: &Removal<'a>,
-    pool: &'a NodePool,
-) -> Vec<Candidate<'a>> {
+pub(super) fn of_static<'a>(context: &SolveContext<'a>, pool: &'a NodePool) -> Vec<Candidate<'a>> {
     let own = |index: &Id<Node>| context.nodes[*index].node.node_pool.as_ref() == Some(&pool.name);
-    let candidate = |index: Id<Node>| Candidate::new(context, removal, index, pool);
+    let candidate = |index: Id<Node>| Candidate::new(context, index, pool, moving(context, index).collect());
     let free = |index: &Id<Node>| is_free(context, *index) && !is_blocked(context, *index);
     context.nodes.ids().filter(own).filter(free).map(candidate).collect()
 }
@@ -163,10 +160,9 @@ fn label_of<'a>(context: &SolveContext<'a>, node: Id<Node>, key: &str) -> &'a st
     context.nodes[node].node.labels.get(key).map_or("", String::as_str)
 }
 
-/// Pods that must move when the node is removed.
-fn moving<'a>(context: &SolveContext<'a>, removal: &Removal<'a>, node: Id<Node>) -> Vec<&'a Pod> {
-    let own = context.nodes[node].pods.iter().filter(|pod| pod.moves());
-    own.chain(removal.placed_buffer_pods.get(&node).into_iter().flatten().copied()).collect()
+/// Existing pods that must move when the node is removed.
+fn moving<'a>(context: &SolveContext<'a>, node: Id<Node>) -> impl Iterator<Item = &'a Pod> {
+    context.nodes[node].pods.iter().filter(|pod| pod.moves())
 }
 
 /// Cost of removing a node with these pods, in thousandths.
