@@ -1,9 +1,11 @@
 //! The hashes by which drift is found. They stand in annotations of NodePools and node classes, and in those of their
 //! claims.
 
+use crate::io::{ObjectPart, WriteError, Writes};
 use kube::ResourceExt;
 use plimsoll_api::condition::node_claim::DRIFTED;
 use plimsoll_api::{NodeClaim, condition};
+use std::sync::Arc;
 
 /// The hash that a NodePool or node class has now, and where it stands.
 pub(crate) struct DriftHash {
@@ -17,8 +19,25 @@ pub(crate) struct DriftHash {
 }
 
 impl DriftHash {
+    /// Updates the claims of a NodePool or node class that was not hashed by our algorithm, also if it has no hash.
+    /// Must be called before the object is marked: after a crash in between, the next pass repeats it.
+    pub(crate) async fn carry_over_claims(
+        &self,
+        writes: &Writes,
+        object: &(impl ResourceExt + Sync),
+        claims: impl FnOnce() -> Vec<Arc<NodeClaim>>,
+    ) -> Result<(), WriteError> {
+        if self.version_of(object) == Some(self.version) {
+            return Ok(());
+        }
+        for claim in claims() {
+            writes.update(&*claim, ObjectPart::Main, |claim| self.carry_over(claim)).await?;
+        }
+        Ok(())
+    }
+
     /// Version of the algorithm by which an object was hashed.
-    pub(crate) fn version_of<'object>(&self, object: &'object impl ResourceExt) -> Option<&'object str> {
+    fn version_of<'object>(&self, object: &'object impl ResourceExt) -> Option<&'object str> {
         object.annotations().get(self.version_key).map(String::as_str)
     }
 
@@ -30,7 +49,7 @@ impl DriftHash {
 
     /// Updates a claim hashed by another algorithm. A drift that the other hash showed stays; otherwise the claim gets
     /// the hash of its NodePool or node class.
-    pub(crate) fn carry_over(&self, claim: &mut NodeClaim) {
+    fn carry_over(&self, claim: &mut NodeClaim) {
         if self.version_of(claim) == Some(self.version) {
             return;
         }

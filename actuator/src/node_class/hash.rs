@@ -27,12 +27,7 @@ pub(super) async fn mark(deps: &NodeClasses, class: &EC2NodeClass) -> Result<Opt
         version: hash::EC2_NODE_CLASS_VERSION,
         hash: hash::ec2_node_class(&class.spec, &deps.settings.cluster_ca_bundle),
     };
-    if current.version_of(class).is_some_and(|version| version != current.version) {
-        // Update claims first: after a crash in between, the next pass repeats it.
-        for claim in super::finalize::claims_of(deps, class) {
-            deps.writes.update(&*claim, ObjectPart::Main, |claim| current.carry_over(claim)).await?;
-        }
-    }
+    current.carry_over_claims(&deps.writes, class, || super::finalize::claims_of(deps, class)).await?;
     let written = deps
         .writes
         .update(class, ObjectPart::Main, |class| {

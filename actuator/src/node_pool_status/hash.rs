@@ -10,16 +10,12 @@ use plimsoll_model::names::annotation;
 
 /// Writes the annotations of the pool.
 pub(super) async fn mark(deps: &NodePoolStatus, pool: &NodePool) -> Result<(), WriteError> {
-    let current = current(pool);
-    if current.version_of(pool) != Some(current.version) {
-        // Update claims first: after a crash in between, the next pass repeats it.
-        let name = pool.name_any();
-        for claim in deps.stores.claims.state() {
-            if pool_of(claim.metadata.labels.as_ref()) == name {
-                deps.writes.update(&*claim, ObjectPart::Main, |claim| current.carry_over(claim)).await?;
-            }
-        }
-    }
+    let claims = || {
+        let (name, mut claims) = (pool.name_any(), deps.stores.claims.state());
+        claims.retain(|claim| pool_of(claim.metadata.labels.as_ref()) == name);
+        claims
+    };
+    current(pool).carry_over_claims(&deps.writes, pool, claims).await?;
     // The update may see a newer template.
     deps.writes.update(pool, ObjectPart::Main, |pool| self::current(pool).mark(pool)).await?;
     Ok(())
