@@ -11,6 +11,7 @@ use plimsoll_api::NodePool as ApiPool;
 use plimsoll_api::ec2_node_class::EC2NodeClass;
 use plimsoll_catalog::builtin;
 use plimsoll_model::catalog::Catalog;
+use plimsoll_model::execution::BufferReady;
 use plimsoll_model::identity::CatalogId;
 use plimsoll_model::names::label;
 use plimsoll_model::requirements::Requirements;
@@ -54,7 +55,10 @@ pub(crate) fn of_buffers(objects: &Objects) -> Vec<String> {
     let of_buffer = |buffer: &buffers::Buffer<'_>| {
         let why = match &buffer.room {
             Ok(room) => room.bounded.clone()?,
-            Err(unresolved) => format!("no room is kept: {}: {}", unresolved.reason.as_str(), unresolved.message),
+            Err(unresolved) => {
+                let reason = unresolved.reason.map_or("UnknownStrategy", BufferReady::as_str);
+                format!("no room is kept: {reason}: {}", unresolved.message)
+            }
         };
         let metadata = &buffer.object.metadata;
         let (namespace, name) = (metadata.namespace.as_deref(), metadata.name.as_deref());

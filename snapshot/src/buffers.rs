@@ -7,7 +7,7 @@ mod resolve;
 
 pub use report::reports;
 pub(crate) use report::reports_of;
-pub use resolve::{Buffer, BufferCapacity, Reason, Unresolved, resolve};
+pub use resolve::{Buffer, BufferCapacity, Unresolved, resolve};
 
 use crate::problems::Problem;
 use crate::shapes::{NodeBinding, Shapes, Template};

@@ -24,7 +24,7 @@ fn report(buffer: &Buffer<'_>) -> Option<BufferReport> {
             let message = room.bounded.clone().unwrap_or_default();
             (room.pod_template.clone(), room.generation, room.replicas, BufferReady::Resolved, message)
         }
-        Err(why) => (None, None, 0, why.reason.condition()?, format!("{}: {}", why.field, why.message)),
+        Err(why) => (None, None, 0, why.reason?, format!("{}: {}", why.field, why.message)),
     };
     Some(BufferReport {
         namespace: metadata.namespace.clone()?,

@@ -46,42 +46,11 @@ pub struct BufferCapacity {
     pub(crate) spec: PodSpec,
 }
 
-/// Reason why a buffer reserves no capacity, with Karpenter's names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Reason {
-    /// The provisioning strategy belongs to another controller.
-    UnknownStrategy,
-    /// The PodTemplate does not exist.
-    PodTemplateNotFound,
-    /// The workload does not exist.
-    ScalableRefNotFound,
-    /// The spec is incomplete, or the referenced object cannot be used.
-    ResolutionFailed,
-}
-
-impl Reason {
-    /// Name of the reason.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        self.condition().map_or("UnknownStrategy", BufferReady::as_str)
-    }
-
-    /// Condition reason of the buffer; `None` if the buffer belongs to another controller.
-    pub(super) fn condition(self) -> Option<BufferReady> {
-        match self {
-            Self::UnknownStrategy => None,
-            Self::PodTemplateNotFound => Some(BufferReady::PodTemplateNotFound),
-            Self::ScalableRefNotFound => Some(BufferReady::ScalableRefNotFound),
-            Self::ResolutionFailed => Some(BufferReady::ResolutionFailed),
-        }
-    }
-}
-
 /// Error of a buffer that reserves no capacity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unresolved {
-    /// Machine-readable reason.
-    pub reason: Reason,
+    /// Condition reason of the buffer; `None` if its provisioning strategy belongs to another controller.
+    pub reason: Option<BufferReady>,
     /// The invalid field.
     pub field: &'static str,
     /// Human-readable message.
@@ -138,8 +107,8 @@ fn bound(room: &mut BufferCapacity, max: usize, who: &str) {
     }
 }
 
-fn unresolved<T>(reason: Reason, field: &'static str, message: impl Into<String>) -> Result<T, Unresolved> {
-    Err(Unresolved { reason, field, message: message.into() })
+fn unresolved<T>(reason: BufferReady, field: &'static str, message: impl Into<String>) -> Result<T, Unresolved> {
+    Err(Unresolved { reason: Some(reason), field, message: message.into() })
 }
 
 /// The object that a buffer refers to.
@@ -197,26 +166,35 @@ fn room(object: &CapacityBuffer, objects: &Referenced<'_>) -> Result<BufferCapac
     let spec = &object.spec;
     if spec.strategy() != ACTIVE_CAPACITY {
         let message = format!("{:?} is not known, only {ACTIVE_CAPACITY:?} is: no room is kept", spec.strategy());
-        return unresolved(Reason::UnknownStrategy, "spec.provisioningStrategy", message);
+        return Err(Unresolved { reason: None, field: "spec.provisioningStrategy", message });
     }
     let namespace = object.metadata.namespace.as_deref();
     let referenced = match (&spec.pod_template_ref, &spec.scalable_ref) {
         (Some(template), None) => pod_template(objects, namespace, &template.name)?,
         (None, Some(scalable)) => scalable_ref(objects, namespace, scalable)?,
         (Some(_), Some(_)) => {
-            return unresolved(Reason::ResolutionFailed, "spec", "podTemplateRef and scalableRef exclude each other");
+            return unresolved(
+                BufferReady::ResolutionFailed,
+                "spec",
+                "podTemplateRef and scalableRef exclude each other",
+            );
         }
         (None, None) => {
-            return unresolved(Reason::ResolutionFailed, "spec", "there is neither podTemplateRef nor scalableRef");
+            return unresolved(
+                BufferReady::ResolutionFailed,
+                "spec",
+                "there is neither podTemplateRef nor scalableRef",
+            );
         }
     };
     let field = referenced.field;
     let Some(pod) = &referenced.template.spec else {
-        return unresolved(Reason::ResolutionFailed, field, "its template has no pod");
+        return unresolved(BufferReady::ResolutionFailed, field, "its template has no pod");
     };
     let mut pod = required_only(pod);
     tolerate_extended_resources(&mut pod);
-    let failed = |fault: Fault| Unresolved { reason: Reason::ResolutionFailed, field, message: fault.to_string() };
+    let failed =
+        |fault: Fault| Unresolved { reason: Some(BufferReady::ResolutionFailed), field, message: fault.to_string() };
     let requests = requests::effective_requests(&pod).map_err(|fault| failed(fault.below("template")))?;
     let replicas = replicas(spec, referenced.current, limit(spec, &requests)?)?;
     Ok(BufferCapacity {
@@ -236,11 +214,11 @@ fn pod_template<'o>(
     name: &str,
 ) -> Result<ReferencedTemplate<'o>, Unresolved> {
     let Some(object) = objects.pod_templates.get(&(namespace, name)).copied() else {
-        return unresolved(Reason::PodTemplateNotFound, POD_TEMPLATE, format!("there is no PodTemplate {name:?}"));
+        return unresolved(BufferReady::PodTemplateNotFound, POD_TEMPLATE, format!("there is no PodTemplate {name:?}"));
     };
     let Some(template) = &object.template else {
         let message = format!("PodTemplate {name:?} has no template");
-        return unresolved(Reason::ResolutionFailed, POD_TEMPLATE, message);
+        return unresolved(BufferReady::ResolutionFailed, POD_TEMPLATE, message);
     };
     Ok(ReferencedTemplate { field: POD_TEMPLATE, template, pod_template: Some(&object.metadata), current: None })
 }
@@ -271,11 +249,11 @@ fn scalable_ref<'o>(
         _ => {
             let message =
                 format!("{kind} of group {group:?} is none of Deployment, StatefulSet and ReplicaSet of apps");
-            return unresolved(Reason::ResolutionFailed, SCALABLE, message);
+            return unresolved(BufferReady::ResolutionFailed, SCALABLE, message);
         }
     };
     let Some((metadata, template, current)) = workload else {
-        return unresolved(Reason::ScalableRefNotFound, SCALABLE, format!("there is no {kind} {name:?}"));
+        return unresolved(BufferReady::ScalableRefNotFound, SCALABLE, format!("there is no {kind} {name:?}"));
     };
     let Some(template) = template else {
         let owner = metadata.and_then(|metadata| metadata.owner_references.as_ref()?.first());
@@ -283,7 +261,7 @@ fn scalable_ref<'o>(
             || format!("{kind} {name:?} has no template"),
             |owner| format!("{kind} {name:?} belongs to {} {:?}: name that instead", owner.kind, owner.name),
         );
-        return unresolved(Reason::ResolutionFailed, SCALABLE, message);
+        return unresolved(BufferReady::ResolutionFailed, SCALABLE, message);
     };
     // Kubernetes defaults `replicas` to 1.
     Ok(ReferencedTemplate { field: SCALABLE, template, pod_template: None, current: Some(current.unwrap_or(1)) })
@@ -292,7 +270,7 @@ fn scalable_ref<'o>(
 /// Number of pods that the limits allow; `None` if no limited resource is requested by the pod.
 fn limit(spec: &CapacityBufferSpec, requests: &Resources) -> Result<Option<i64>, Unresolved> {
     let failed = |fault: Fault| Unresolved {
-        reason: Reason::ResolutionFailed,
+        reason: Some(BufferReady::ResolutionFailed),
         field: "spec.limits",
         message: fault.to_string(),
     };
@@ -317,7 +295,7 @@ fn replicas(spec: &CapacityBufferSpec, current: Option<i32>, limit: Option<i64>)
         (None, None) => {
             let message =
                 "there are neither replicas nor a percentage of a workload, and no limit on what the pod requests";
-            unresolved(Reason::ResolutionFailed, "spec", message)
+            unresolved(BufferReady::ResolutionFailed, "spec", message)
         }
     }
 }

@@ -47,7 +47,7 @@ fn of(kind: &str, more: Value) -> Value {
     with(json!({"scalableRef": {"apiGroup": "apps", "kind": kind, "name": "web"}}), more)
 }
 
-fn replicas(spec: Value) -> Result<usize, (Reason, &'static str)> {
+fn replicas(spec: Value) -> Result<usize, (Option<BufferReady>, &'static str)> {
     let objects = objects(spec);
     let result = resolve(&objects);
     result[0].room.as_ref().map(|capacity| capacity.replicas).map_err(|why| (why.reason, why.field))
@@ -100,7 +100,7 @@ fn the_api_group_defaults_to_apps() {
     };
     assert_eq!(named(json!(""), "Deployment"), Ok(1));
     assert_eq!(named(Value::Null, "Deployment"), Ok(1));
-    assert_eq!(named(json!("batch"), "Job"), Err((Reason::ResolutionFailed, "spec.scalableRef")));
+    assert_eq!(named(json!("batch"), "Job"), Err((Some(BufferReady::ResolutionFailed), "spec.scalableRef")));
 }
 
 #[test]
@@ -116,21 +116,21 @@ fn buffer_pods_tolerate_the_taints_of_extended_resources() {
 #[test]
 fn an_unresolved_buffer_has_a_reason() {
     let other = json!({"provisioningStrategy": "example.com/other", "replicas": 1});
-    assert_eq!(replicas(of_template(other)), Err((Reason::UnknownStrategy, "spec.provisioningStrategy")));
+    assert_eq!(replicas(of_template(other)), Err((None, "spec.provisioningStrategy")));
     let missing = json!({"podTemplateRef": {"name": "none"}, "replicas": 1});
-    assert_eq!(replicas(missing), Err((Reason::PodTemplateNotFound, "spec.podTemplateRef")));
+    assert_eq!(replicas(missing), Err((Some(BufferReady::PodTemplateNotFound), "spec.podTemplateRef")));
     let missing = json!({"scalableRef": {"kind": "Deployment", "name": "none"}, "replicas": 1});
-    assert_eq!(replicas(missing), Err((Reason::ScalableRefNotFound, "spec.scalableRef")));
-    assert_eq!(replicas(json!({"replicas": 1})), Err((Reason::ResolutionFailed, "spec")));
-    assert_eq!(replicas(of("Deployment", json!({}))), Err((Reason::ResolutionFailed, "spec")));
+    assert_eq!(replicas(missing), Err((Some(BufferReady::ScalableRefNotFound), "spec.scalableRef")));
+    assert_eq!(replicas(json!({"replicas": 1})), Err((Some(BufferReady::ResolutionFailed), "spec")));
+    assert_eq!(replicas(of("Deployment", json!({}))), Err((Some(BufferReady::ResolutionFailed), "spec")));
     let beside = json!({"limits": {"nvidia.com/gpu": "1"}});
-    assert_eq!(replicas(of_template(beside)), Err((Reason::ResolutionFailed, "spec")));
+    assert_eq!(replicas(of_template(beside)), Err((Some(BufferReady::ResolutionFailed), "spec")));
     let wrong = json!({"limits": {"cpu": "much"}});
-    assert_eq!(replicas(of_template(wrong)), Err((Reason::ResolutionFailed, "spec.limits")));
+    assert_eq!(replicas(of_template(wrong)), Err((Some(BufferReady::ResolutionFailed), "spec.limits")));
     let mut other_namespace = objects(of_template(json!({"replicas": 1})));
     other_namespace.pod_templates[0].metadata.namespace = Some("other".to_owned());
     let why = resolve(&other_namespace)[0].room.clone().unwrap_err();
-    assert_eq!(why.reason, Reason::PodTemplateNotFound, "only the buffer's own namespace is looked at");
+    assert_eq!(why.reason, Some(BufferReady::PodTemplateNotFound), "only the buffer's own namespace is looked at");
 }
 
 #[test]
