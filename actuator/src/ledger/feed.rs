@@ -18,12 +18,10 @@ pub use seeds::seed;
 use super::{ClaimSeed, PoolFacts, Subject};
 use crate::clock::Timestamped;
 use nodes::NodesSeen;
-use plimsoll_api::budget::DisruptionReason as BudgetReason;
 use plimsoll_api::{NodeClaim, NodePool};
 use plimsoll_model::identity::{NodePoolName, PodUid};
 use plimsoll_model::names::NODES_RESOURCE;
 use plimsoll_model::resources::Resources;
-use plimsoll_model::snapshot::DisruptionReason;
 use plimsoll_model::time::{Millis, Timestamp};
 use preferences::Preferences;
 use quotas::InvalidQuotas;
@@ -343,19 +341,10 @@ fn facts(deps: &Sources, pool: &NodePool, total: u32, is_drifted: bool) -> PoolF
     // The condition `ValidationSucceeded` names an invalid limit. Such a pool launches nothing. Its nodes are still
     // removed.
     let limits = plimsoll_snapshot::limits(pool).unwrap_or_else(|_| Resources::from([(NODES_RESOURCE, 0)]));
-    let now = deps.clock.now();
-    let mut allowed = BTreeMap::new();
-    for (budget, reason) in [
-        (BudgetReason::Empty, DisruptionReason::Empty),
-        (BudgetReason::Underutilized, DisruptionReason::Underutilized),
-        (BudgetReason::Drifted, DisruptionReason::Drifted),
-    ] {
-        let limit = pool.spec.allowed_disruptions(budget, now, total);
-        if limit != u32::MAX {
-            allowed.insert(reason, limit);
-        }
-    }
-    let rollout = is_drifted.then(|| rollout::of(&deps.stores, pool, deps.clock.timestamp())).flatten();
+    let now = deps.clock.timestamp();
+    // The ledger itself knows which nodes are disrupted.
+    let allowed = plimsoll_snapshot::allowed_disruptions(pool, now, (total, 0));
+    let rollout = is_drifted.then(|| rollout::of(&deps.stores, pool, now)).flatten();
     let rollout_limit = rollout.and_then(|rollout| rollout.limit());
     let replicas = pool.spec.replicas.and_then(|replicas| u64::try_from(replicas).ok());
     PoolFacts { limits, allowed, rollout_limit, replicas }

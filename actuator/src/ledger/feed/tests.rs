@@ -5,6 +5,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use plimsoll_api::Pod;
 use plimsoll_model::names::annotation;
+use plimsoll_model::snapshot::DisruptionReason;
 use serde_json::{Value, json};
 
 /// An empty ledger, which this watch cache feeds.
