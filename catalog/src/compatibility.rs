@@ -9,7 +9,10 @@ pub(crate) fn is_compatible(facts: &InstanceTypeFacts, settings: &NodeClassSetti
     let nested = "nested-virtualization";
     // Amazon Linux 2023 does not support the first Graviton generation.
     let excluded = settings.ami_family == AmiFamily::AL2023 && facts.family() == "a1";
+    // There are no images of Windows for other architectures.
+    let runs = !settings.ami_family.is_windows() || facts.architecture() == Some("amd64");
     !excluded
+        && runs
         && (!settings.nested_virtualization || facts.processor_features.iter().any(|feature| feature == nested))
         && (!settings.connection_tracking || facts.hypervisor == "nitro")
         && interfaces_fit(facts, settings)

@@ -119,6 +119,7 @@ fn windows_runs_on_amd64_alone() {
         (110, 9)
     );
     assert!(build_type("m6g.large", &class).operating_systems.is_empty());
+    assert_eq!(["m5.large", "m6g.large"].map(|name| buyable(name, &class)), [true, false]);
 }
 
 #[test]
