@@ -161,7 +161,8 @@ impl AwsCliOutput {
         Ok(())
     }
 
-    /// A product of the price list is a JSON text within JSON. Only products for Linux with shared tenancy are read.
+    /// A product of the price list is a JSON text within JSON. Only products for Linux are read: those with shared
+    /// tenancy, and bare metal, which is sold with dedicated tenancy alone.
     fn add_product(&mut self, item: &Value, path: &str) -> Result<(), AwsCliError> {
         let product = match item.as_str() {
             Some(text) => serde_json::from_str(text).map_err(|error| field(path.to_owned(), error.to_string()))?,
@@ -170,8 +171,11 @@ impl AwsCliOutput {
         let attribute = |name: &str| {
             product.pointer(&format!("/product/attributes/{name}")).and_then(Value::as_str).unwrap_or_default()
         };
+        let is_metal =
+            product.pointer("/product/productFamily").and_then(Value::as_str) == Some("Compute Instance (bare metal)");
+        let tenancy = if is_metal { "Dedicated" } else { "Shared" };
         let counted =
-            [("operatingSystem", "Linux"), ("tenancy", "Shared"), ("preInstalledSw", "NA"), ("capacitystatus", "Used")];
+            [("operatingSystem", "Linux"), ("tenancy", tenancy), ("preInstalledSw", "NA"), ("capacitystatus", "Used")];
         if counted.iter().any(|(name, value)| attribute(name) != *value) {
             return Ok(());
         }

@@ -5,6 +5,7 @@
 use plimsoll_catalog::aws_cli::AwsCliOutput;
 use plimsoll_catalog::{NodeClassSettings, builtin};
 use plimsoll_model::catalog::{CapacityType, Catalog};
+use serde_json::json;
 
 const FILES: [&str; 5] = [
     include_str!("data/aws/instance-types.json"),
@@ -49,6 +50,32 @@ fn another_region_has_its_own_zones_and_prices() {
     assert_eq!(of("m5.large", "eu-central-1b", CapacityType::Spot), None, "no price");
     assert_eq!(of("c6gd.xlarge", "eu-central-1b", CapacityType::Spot), Some(61_000));
     assert_eq!(catalog.get("m5.large").unwrap().offerings[0].zone_id, "euc1-az2");
+}
+
+#[test]
+fn bare_metal_has_the_price_of_dedicated_tenancy() {
+    let product = |name: &str, family: &str, tenancy: &str, usd: &str| {
+        let attributes = json!({"instanceType": name, "regionCode": "eu-central-1", "operatingSystem": "Linux",
+            "tenancy": tenancy, "capacitystatus": "Used", "preInstalledSw": "NA"});
+        let dimensions = json!({"X.Y.Z": {"unit": "Hrs", "pricePerUnit": {"USD": usd}}});
+        json!({"product": {"productFamily": family, "attributes": attributes},
+            "terms": {"OnDemand": {"X.Y": {"priceDimensions": dimensions}}}})
+        .to_string()
+    };
+    let metal = "Compute Instance (bare metal)";
+    let prices = json!({"PriceList": [
+        product("m5.metal", metal, "Dedicated", "5.52"),
+        product("m5.metal", metal, "Host", "9.99"),
+        product("m5.large", "Compute Instance", "Shared", "0.115"),
+        product("m5.large", "Compute Instance", "Dedicated", "0.122"),
+    ]});
+    let offered = ["m5.metal", "m5.large"].map(|name| json!({"InstanceType": name, "Location": "eu-central-1a"}));
+    let offered = json!({"InstanceTypeOfferings": offered});
+    // Without descriptions, the built-in facts describe the types.
+    let output = read(&[prices.to_string().as_str(), offered.to_string().as_str()]);
+    let catalog = output.catalog(None, &NodeClassSettings::default()).unwrap();
+    let of = |name| price(&catalog, name, "eu-central-1a", CapacityType::OnDemand);
+    assert_eq!((of("m5.metal"), of("m5.large")), (Some(5_520_000), Some(115_000)));
 }
 
 #[test]
