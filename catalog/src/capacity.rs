@@ -63,13 +63,15 @@ fn memory(facts: &InstanceTypeFacts, settings: &NodeClassSettings) -> i64 {
 }
 
 fn ephemeral_storage(facts: &InstanceTypeFacts, settings: &NodeClassSettings) -> i64 {
+    let family = settings.ami_family;
+    // The images' scripts mount only NVMe disks, and those of Windows mount none.
     if settings.instance_store_policy == Some(InstanceStorePolicy::RAID0)
-        && let Some(store) = facts.instance_store
+        && !family.is_windows()
+        && let Some(store) = facts.instance_store.filter(|store| store.nvme)
         && store.total_gb > 0
     {
         return store.total_gb * GB;
     }
-    let family = settings.ami_family;
     let default = if family.is_windows() { DEFAULT_STORAGE_WINDOWS } else { DEFAULT_STORAGE };
     let mappings = &settings.block_device_mappings;
     if let Some(size) = mappings.iter().filter(|mapping| mapping.root_volume == Some(true)).find_map(size) {

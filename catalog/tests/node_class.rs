@@ -106,6 +106,9 @@ fn ephemeral_storage_is_the_size_of_the_volume_for_pods() {
     assert_eq!(storage(json!({"amiFamily": "AL2023", "instanceStorePolicy": "RAID0"})), 75_000_000_000);
     let without_disks = build_type("m5.large", &al2023(json!({"instanceStorePolicy": "RAID0"})));
     assert_eq!(without_disks.capacity.get("ephemeral-storage"), 20 * GIB);
+    let hard_disks = build_type("h1.2xlarge", &al2023(json!({"instanceStorePolicy": "RAID0"})));
+    assert_eq!(hard_disks.capacity.get("ephemeral-storage"), 20 * GIB, "its disks are not NVMe disks");
+    assert_eq!(storage(json!({"amiFamily": "Windows2022", "instanceStorePolicy": "RAID0"})), 50 * GIB);
 }
 
 #[test]

@@ -104,6 +104,9 @@ fn validate(settings: &Settings, class: &EC2NodeClass) -> Result<Vec<String>, Pr
     if !class.spec.capacity_reservation_selector_terms.is_empty() && !settings.reserved_capacity {
         ignored.push("spec.capacityReservationSelectorTerms".to_owned());
     }
+    if family.is_windows() && class.spec.instance_store_policy.is_some() {
+        ignored.push("spec.instanceStorePolicy".to_owned());
+    }
     Ok(ignored)
 }
 
@@ -204,6 +207,10 @@ mod tests {
         let expected =
             "without effect: spec.userData: settings.kubernetes.no-such-key, spec.capacityReservationSelectorTerms";
         assert_eq!(message, expected);
+        let on = |alias: &str| json!({"amiSelectorTerms": [{"alias": alias}], "instanceStorePolicy": "RAID0"});
+        let message = |alias: &str| verdict(&settings(), on(alias)).1;
+        assert_eq!(message("windows2022@latest"), "without effect: spec.instanceStorePolicy");
+        assert_eq!(message("al2023@latest"), "");
     }
 
     #[test]
