@@ -7,8 +7,8 @@ use crate::identity::CatalogId;
 use crate::money::MicroUsdPerHour;
 use crate::names::label;
 use crate::requirements::{NodeSelectorRequirement, Requirement};
-use crate::resources::Resources;
-use crate::snapshot::{NodePool, Snapshot};
+use crate::resources::{MEMORY, Resources};
+use crate::snapshot::{Node, NodePool, NodeState, Snapshot};
 pub use repriced::Repriced;
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
@@ -88,7 +88,38 @@ pub fn applied(
             all_catalogs.insert(id, overlaid);
         }
     }
+    raise_allocatable(&mut snapshot.nodes, &snapshot.node_pools, &all_catalogs);
     Some((snapshot, all_catalogs))
+}
+
+/// Raises what nodes that are not in service yet have for pods to what the overlays of their pools define: neither the
+/// cloud nor a device plugin that has yet to start reports it. `pools` and `catalogs` have overlays applied.
+pub fn raise_allocatable(nodes: &mut [Node], pools: &[NodePool], catalogs: &BTreeMap<CatalogId, Catalog>) {
+    let mut defining: BTreeMap<&str, (BTreeSet<&str>, &Catalog)> = BTreeMap::new();
+    for pool in pools {
+        let defined = pool.overlays.iter().flat_map(|overlay| overlay.capacity.iter()).map(|(name, _)| name).collect();
+        if let Some(catalog) = pool.catalog.as_ref().and_then(|id| catalogs.get(id)) {
+            defining.insert(pool.name.as_str(), (defined, catalog));
+        }
+    }
+    defining.retain(|_, (defined, _)| !defined.is_empty());
+    // Nothing is known of a node without any amounts.
+    for node in nodes.iter_mut().filter(|node| node.state != NodeState::Initialized && !node.allocatable.is_empty()) {
+        let of_pool = node.node_pool.as_ref().and_then(|name| defining.get(name.as_str()));
+        let Some((defined, catalog)) = of_pool else { continue };
+        let Some(kind) = node.labels.get(label::INSTANCE_TYPE).and_then(|name| catalog.get(name)) else { continue };
+        let expected = kind.allocatable();
+        for name in defined {
+            if node.allocatable.get(name) >= expected.get(name) {
+                continue;
+            }
+            node.allocatable.set(name, expected.get(name));
+            if name.starts_with("hugepages-") {
+                // Huge pages are taken from the memory.
+                node.allocatable.set(MEMORY, expected.get(MEMORY).min(node.allocatable.get(MEMORY)));
+            }
+        }
+    }
 }
 
 /// The overlays that are ignored because another one of equal weight sets the same value, each with the name of the

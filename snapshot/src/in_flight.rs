@@ -25,10 +25,7 @@ fn read(claim: &NodeClaim, ledger: Option<&InFlightClaim>) -> Result<Node, Fault
     let name = claim.metadata.name.clone().unwrap_or_default();
     let mut labels = claim_labels(claim);
     labels.entry(label::HOSTNAME.to_owned()).or_insert_with(|| name.clone());
-    let requested = match &claim.spec.resources {
-        Some(resources) => amounts(&resources.requests, "spec.resources.requests")?,
-        None => Resources::new(),
-    };
+    let requested = requested(claim)?;
     let status = claim.status.clone().unwrap_or_default();
     let mut allocatable = amounts(&status.allocatable, "status.allocatable")?;
     if let Some(ledger) = ledger {
@@ -67,6 +64,12 @@ fn read(claim: &NodeClaim, ledger: Option<&InFlightClaim>) -> Result<Node, Fault
         drifted: drifted(claim),
         termination_grace_period: grace_period(Some(claim), None),
     })
+}
+
+/// What the claim requests.
+pub(crate) fn requested(claim: &NodeClaim) -> Result<Resources, Fault> {
+    let resources = claim.spec.resources.as_ref();
+    resources.map_or_else(|| Ok(Resources::new()), |it| amounts(&it.requests, "spec.resources.requests"))
 }
 
 /// Returns the node of a claim that only the ledger has: the claim was just admitted, or was deleted from the cluster

@@ -127,9 +127,13 @@ fn read(
         }
     }
     let (mut capacity, mut allocatable) = node_resources(node)?;
-    if let Some(status) = claim.and_then(|claim| claim.status.as_ref()).filter(|_| state != NodeState::Initialized) {
-        fill_gaps(&mut capacity, &amounts(&status.capacity, "status.capacity")?);
-        fill_gaps(&mut allocatable, &amounts(&status.allocatable, "status.allocatable")?);
+    if let Some(claim) = claim.filter(|_| state != NodeState::Initialized) {
+        if let Some(status) = &claim.status {
+            fill_gaps(&mut capacity, &amounts(&status.capacity, "status.capacity")?);
+            fill_gaps(&mut allocatable, &amounts(&status.allocatable, "status.allocatable")?);
+        }
+        // Only the requests have a resource that a NodeOverlay adds.
+        fill_gaps(&mut allocatable, &in_flight::requested(claim)?);
     }
     let mut limit_usage = claim.and_then(launched_usage).unwrap_or(capacity);
     limit_usage.set(NODES_RESOURCE, 1);

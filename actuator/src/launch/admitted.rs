@@ -120,7 +120,7 @@ impl Admitted {
         fewest
     }
 
-    /// Minimum allocatable resources over the types of all offerings.
+    /// Minimum allocatable resources over the types of all offerings, at least what is requested.
     #[must_use]
     pub fn min_allocatable(&self) -> Resources {
         let types = self.launch.offerings.iter().filter_map(|choice| self.catalog.get(&choice.instance_type));
@@ -135,6 +135,8 @@ impl Admitted {
                 }
             }
         }
+        // What NodeOverlays add is not in the catalog.
+        minimum.raise_to(&self.launch.requests);
         minimum
     }
 }

@@ -40,12 +40,26 @@ pub(crate) struct Inputs<'a> {
 }
 
 impl<'a> Inputs<'a> {
+    /// NodePools and catalogs with NodeOverlays and node costs applied, if these change anything.
+    fn changed(self) -> Option<(&'a [NodePool], &'a BTreeMap<CatalogId, Catalog>)> {
+        let overlaid = self.overlaid.get_or_init(|| overlay::applied(self.snapshot, self.catalogs)).as_ref();
+        overlaid.map(|(snapshot, catalogs)| (snapshot.node_pools.as_slice(), catalogs))
+    }
+
     /// The catalog that the launch uses.
     pub(crate) fn catalog_of(self, launch: &Launch) -> Option<&'a Catalog> {
-        let overlaid = self.overlaid.get_or_init(|| overlay::applied(self.snapshot, self.catalogs)).as_ref();
-        let (snapshot, catalogs) = overlaid.map_or((self.snapshot, self.catalogs), |(pools, all)| (pools, all));
-        let pool = snapshot.node_pools.iter().find(|pool| pool.name == launch.node_pool)?;
+        let (pools, catalogs) = self.changed().unwrap_or((self.snapshot.node_pools.as_slice(), self.catalogs));
+        let pool = pools.iter().find(|pool| pool.name == launch.node_pool)?;
         catalogs.get(pool.catalog.as_ref()?)
+    }
+
+    /// A copy of the snapshot whose nodes have what NodeOverlays define.
+    pub(crate) fn with_raised_nodes(self) -> Snapshot {
+        let mut snapshot = self.snapshot.clone();
+        if let Some((pools, catalogs)) = self.changed() {
+            overlay::raise_allocatable(&mut snapshot.nodes, pools, catalogs);
+        }
+        snapshot
     }
 
     /// Whether the plan violates none of its invariants.

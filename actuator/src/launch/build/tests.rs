@@ -130,10 +130,12 @@ fn shown(launch: &Launch) -> Vec<String> {
 #[test]
 fn spot_is_preferred_unless_more_expensive_than_on_demand() {
     let world = World::new();
-    let admitted = world.admitted(&world.launch());
+    let mut admitted = world.admitted(&world.launch());
     assert!(admitted.launch.offerings.iter().all(|it| it.capacity_type == CapacityType::Spot));
     assert_eq!(shown(&admitted.launch), ["c.large a spot"], "m.large's Spot costs more than c.large On-Demand");
     assert_eq!(admitted.min_allocatable().get("cpu"), 2000);
+    admitted.launch.requests.set("example.com/device", 1);
+    assert_eq!(admitted.min_allocatable().get("example.com/device"), 1, "a NodeOverlay adds it");
 
     let closed = |choice: &OfferingChoice| choice.capacity_type == CapacityType::Spot;
     let (on_demand, _) = world.narrow_without(&world.launch(), closed).unwrap();

@@ -47,7 +47,7 @@ pub(super) fn launched_with(inputs: Inputs<'_>, plan: &Plan, capacity: CapacityA
 /// Like [`project`], with the given capacity.
 pub(super) fn project_with_capacity(inputs: Inputs<'_>, plan: &Plan, capacity: CapacityAssumption) -> Snapshot {
     let snapshot = inputs.snapshot;
-    let mut after = snapshot.clone();
+    let mut after = inputs.with_raised_nodes();
     let mut places: BTreeMap<&PodUid, NodeName> = BTreeMap::new();
     for to in &plan.placements {
         places.extend(to.pods.iter().map(|pod| (&pod.uid, to.node.clone())));

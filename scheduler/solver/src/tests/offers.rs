@@ -7,7 +7,7 @@ use plimsoll_model::overlay::{NodeOverlay, PriceChange};
 use plimsoll_model::plan::{PlanOptions, ReasonCode};
 use plimsoll_model::requirements::Operator;
 use plimsoll_model::resources::Resources;
-use plimsoll_model::snapshot::LedgerPosition;
+use plimsoll_model::snapshot::{LedgerPosition, NodeState};
 use plimsoll_model::taints::TaintEffect;
 
 #[test]
@@ -86,6 +86,43 @@ fn overlays_change_prices_and_capacity() {
     for launch in &plan.launches {
         assert_eq!(usize::try_from(launch.requests.get("example.com/slot")), Ok(launch.pods.len()));
     }
+}
+
+#[test]
+fn nodes_that_start_have_what_overlays_add() {
+    let mut wanting = shape(100, 1);
+    wanting.requests.set("example.com/slot", 1);
+    let mut cluster = Cluster::new();
+    cluster.pool().overlays = vec![NodeOverlay {
+        name: "slots".into(),
+        weight: 0,
+        requirements: vec![requirement("karpenter.k8s.aws/instance-family", Operator::In, &["m5"])],
+        price: None,
+        capacity: Resources::from([("example.com/slot", 2)]),
+    }];
+    cluster.node("n1", "m5.large").state = NodeState::InFlight;
+    cluster.pending("p", 2, &wanting);
+    // The node knows of the slot that it was launched for.
+    cluster.snapshot.nodes[0].allocatable.set("example.com/slot", 1);
+    let plan = cluster.plan();
+    assert_eq!((launched(&plan), plan.placements[0].pods.len()), (vec![], 2));
+}
+
+#[test]
+fn huge_pages_of_overlays_are_taken_from_the_memory_of_nodes_that_start() {
+    let mut cluster = Cluster::new();
+    cluster.pool().overlays = vec![NodeOverlay {
+        name: "pages".into(),
+        weight: 0,
+        requirements: vec![requirement("karpenter.k8s.aws/instance-family", Operator::In, &["m5"])],
+        price: None,
+        capacity: Resources::from([("hugepages-2Mi", 4 << 30)]),
+    }];
+    cluster.node("n1", "m5.large").state = NodeState::Registered;
+    cluster.pending("p", 1, &shape(100, 5));
+    assert_eq!(cluster.plan().launches.len(), 1);
+    cluster.pool().overlays.clear();
+    assert_eq!(launched(&cluster.plan()), []);
 }
 
 #[test]
