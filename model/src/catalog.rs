@@ -149,6 +149,15 @@ impl Offering {
     }
 }
 
+/// Resources of accelerators that ordinary pods do not use, as in Karpenter.
+const ACCELERATORS: [&str; 4] = ["nvidia.com/gpu", "amd.com/gpu", "habana.ai/gaudi", "aws.amazon.com/neuron"];
+
+/// Whether the resource is an accelerator.
+#[must_use]
+pub fn is_accelerator(resource: &str) -> bool {
+    ACCELERATORS.contains(&resource)
+}
+
 /// An instance type as a node class would configure it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct InstanceType {

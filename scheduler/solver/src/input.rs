@@ -4,6 +4,7 @@ pub(crate) mod capacity_quotas;
 pub(crate) mod context;
 pub(crate) mod custom_labels;
 pub(crate) mod daemon_sets;
+pub(crate) mod devices;
 pub(crate) mod existing_nodes;
 pub(crate) mod grid;
 pub(crate) mod intern;

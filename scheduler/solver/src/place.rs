@@ -205,19 +205,25 @@ pub(crate) fn on_existing<'a>(context: &SolveContext<'a>, state: &mut State, pla
     if let Some(prices) = state.prices.clone() {
         fill::fill(context, state, placed, &prices);
     }
-    // Large pods first, since small pods fit anywhere. Pods that follow others to their hosts come after these.
+    // Large pods first, since small pods fit anywhere, but before them those that only nodes with a device can take.
+    // Pods that follow others to their hosts come after these.
     let key = |pod_group: &PodGroup<'_>| {
         let follows = !pod_group.on_one_node && context.topology.seeks_host(pod_group.shape);
+        let requests = context.shapes[pod_group.shape].requests;
         (
             follows,
-            std::cmp::Reverse(context.shapes[pod_group.shape].requests),
+            !context.scarce_devices.are_requested(requests),
+            std::cmp::Reverse(requests),
             context.relaxation.order(pod_group.shape),
         )
     };
     placed.left.sort_by(|a, b| key(a).cmp(&key(b)));
     for pod_group in &mut placed.left {
+        let requests = context.shapes[pod_group.shape].requests;
+        // Nodes with devices that the pods do not need: they come last.
+        let mut spared = Vec::new();
         let mut from = 0;
-        while let Some(node) = state.free_capacity.next(from, context.shapes[pod_group.shape].requests) {
+        while let Some(node) = state.free_capacity.next(from, requests) {
             if pod_group.pods.is_empty() || state.work == 0 {
                 break;
             }
@@ -225,15 +231,36 @@ pub(crate) fn on_existing<'a>(context: &SolveContext<'a>, state: &mut State, pla
             if !allowed(context, node, state.search) {
                 continue;
             }
-            let n = takes(context, node, state.room(node), pod_group);
-            if n > 0 {
-                state.work = state.work.saturating_sub(1);
-                put(context, state, node, pod_group.shape, n);
-                placed.existing.entry(node).or_default().extend(pod_group.pods.drain(..n));
+            if context.scarce_devices.are_idle(&context.nodes[node], &state.room(node).free, requests) {
+                spared.push(node);
+            } else {
+                put_some(context, state, node, pod_group, &mut placed.existing);
             }
+        }
+        for node in spared {
+            if pod_group.pods.is_empty() || state.work == 0 {
+                break;
+            }
+            put_some(context, state, node, pod_group, &mut placed.existing);
         }
     }
     placed.left.retain(|pod_group| !pod_group.pods.is_empty());
+}
+
+/// Places as many pods of the group on the node as it takes.
+fn put_some<'a>(
+    context: &SolveContext<'a>,
+    state: &mut State,
+    node: Id<Node>,
+    pod_group: &mut PodGroup<'a>,
+    existing: &mut BTreeMap<Id<Node>, Vec<&'a Pod>>,
+) {
+    let n = takes(context, node, state.room(node), pod_group);
+    if n > 0 {
+        state.work = state.work.saturating_sub(1);
+        put(context, state, node, pod_group.shape, n);
+        existing.entry(node).or_default().extend(pod_group.pods.drain(..n));
+    }
 }
 
 fn allowed(context: &SolveContext<'_>, node: Id<Node>, search: Search) -> bool {

@@ -8,7 +8,7 @@ use crate::input::pool_requirements::lookup;
 use crate::input::solve_index::SolveIndex;
 use crate::place::hostname_topology::Tally;
 use crate::place::topology::{Counts, PodMarks};
-use plimsoll_model::catalog::Catalog;
+use plimsoll_model::catalog::{Catalog, is_accelerator};
 use plimsoll_model::identity::CatalogId;
 use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::names::label;
@@ -35,6 +35,8 @@ pub(crate) struct NodeData {
     /// Whether its pool launches nodes for pods, the pool's catalog has its type, and its labels contain zone and
     /// capacity type.
     pub(crate) is_known: bool,
+    /// Whether the node has an accelerator that no pod of the cluster requests.
+    pub(crate) has_idle_accelerator: bool,
     marks: PodMarks,
 }
 
@@ -164,6 +166,7 @@ impl Nodes {
             usage: pools.usage(node, solve_index.table(), solve_index.quotas()),
             price: pools.price(node),
             is_known: pools.know(node),
+            has_idle_accelerator: has_idle_accelerator(node, solve_index.table()),
             marks: PodMarks::new(&solve_index.rules, node, &staying),
         }
     }
@@ -240,6 +243,12 @@ impl NodeVerdict {
         }
         self.complete = true;
     }
+}
+
+/// Whether the node has an accelerator that is not in the table, since no pod requests it.
+fn has_idle_accelerator(node: &Node, table: &ResourceTable) -> bool {
+    let is_idle = |name: &str| is_accelerator(name) && table.place(name).is_none();
+    node.allocatable.iter().any(|(name, amount)| amount > 0 && is_idle(name))
 }
 
 /// Whether pods of `shape` may run on `node`, regardless of capacity.

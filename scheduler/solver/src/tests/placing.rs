@@ -151,6 +151,28 @@ fn room_that_is_paid_for_is_used_first() {
 }
 
 #[test]
+fn pods_leave_nodes_with_devices_to_those_that_need_them() {
+    let mut wanting = shape(100, 1);
+    wanting.requests.set("nvidia.com/gpu", 1);
+    for name in ["a", "z"] {
+        let mut cluster = Cluster::new();
+        cluster.node(name, "c5.large").allocatable.set("nvidia.com/gpu", 1);
+        cluster.node("m", "c5.large");
+        cluster.pending("gpu", 1, &wanting).pending("cpu", 3, &shape(900, 1));
+        let plan = cluster.plan();
+        // The pod with the GPU leaves room for one other.
+        let mut expected = [("m", 2), (name, 2)];
+        expected.sort_unstable();
+        assert_eq!((kept(&plan), launched(&plan)), (expected.to_vec(), vec![]));
+        // Nobody asks for the GPU.
+        cluster.snapshot.pods.clear();
+        cluster.snapshot.shapes.clear();
+        let plan = cluster.pending("cpu", 1, &shape(900, 1)).plan();
+        assert_eq!((kept(&plan), launched(&plan)), (vec![("m", 1)], vec![]));
+    }
+}
+
+#[test]
 fn reserved_pods_hold_room_and_are_not_placed_again() {
     let mut cluster = Cluster::new();
     cluster.node("n1", "c5.large").state = NodeState::InFlight;
