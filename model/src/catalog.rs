@@ -179,6 +179,15 @@ pub struct InstanceType {
 }
 
 impl InstanceType {
+    /// Whether the type is bare metal or has accelerators. Launches without `minValues` use such types only for pods
+    /// that fit no other type, as in Karpenter.
+    #[must_use]
+    pub fn is_exotic(&self) -> bool {
+        let size = self.labels.get(label::INSTANCE_SIZE);
+        size.is_some_and(|size| size.contains("metal"))
+            || self.capacity.iter().any(|(name, amount)| amount > 0 && is_accelerator(name))
+    }
+
     /// What a node that is bought as `offering` may add to the usage of limits: its capacity, its price, and one
     /// instance of its capacity reservation.
     #[must_use]

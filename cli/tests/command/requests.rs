@@ -36,6 +36,19 @@ fn the_documented_requests_are_printed() {
 }
 
 #[test]
+fn the_type_of_the_plan_is_requested() {
+    let text = std::fs::read_to_string(one()).unwrap();
+    let text = text.replace("[m7g.large]", "[c6g.metal, c6g.8xlarge]").replace("cpu: \"1\"", "cpu: \"20\"");
+    let prices = facts("c6g.metal * on-demand 0.6\n");
+    let common = ["-f", "-", "--prices", prices.path().to_str().unwrap(), NOW[0], NOW[1]];
+    let plan = plimsoll_with(&[&["plan", "-o", "json"][..], &common[..]].concat(), &text).json();
+    let requests = plimsoll_with(&[&["requests"][..], &common[..]].concat(), &text).json();
+    let planned = &plan["launches"][0]["offering"]["instanceType"];
+    let overrides = &requests["launches"][0]["createFleet"]["LaunchTemplateConfigs"][0]["Overrides"];
+    assert_eq!((planned.as_str(), &overrides[0]["InstanceType"]), (Some("c6g.8xlarge"), planned));
+}
+
+#[test]
 fn launches_that_request_the_same_share_a_group() {
     let pods: String = ["b", "c"]
         .map(|name| {

@@ -156,7 +156,7 @@ fn of_pool(context: &SolveContext<'_>, state: &State, pool: Id<NodePool>, shape:
         let message = "pods that are placed before it leave no place for it, since their constraints count it";
         return (ReasonCode::TopologyUnsatisfiable, message.to_owned());
     }
-    (ReasonCode::LimitReached, limit_text(context, view, headroom, &roomy.and(&view.usable), None))
+    (ReasonCode::LimitReached, limit_text(context, view, headroom, &view.preferred(&roomy.and(&view.usable)), None))
 }
 
 /// The first check of availability, capacity, limits and `minValues` that `fitting` offerings do not pass.
@@ -170,7 +170,7 @@ fn unobtainable(
     if offered.is_empty() {
         return Some((ReasonCode::NoOffering, unmet::by_availability(view, fitting)));
     }
-    let usable = offered.and(&view.usable);
+    let usable = view.preferred(&offered.and(&view.usable));
     if usable.is_empty() {
         let count = offered.iter().count();
         return Some((ReasonCode::OutOfCapacity, format!("all {count} matching offerings are out of capacity")));

@@ -3,14 +3,11 @@
 
 use super::Refusal;
 use crate::resolve::label_value;
-use plimsoll_model::catalog::{CapacityType, Catalog, InstanceType};
+use plimsoll_model::catalog::{CapacityType, Catalog};
 use plimsoll_model::execution::OutcomeReason;
 use plimsoll_model::names::label;
 use plimsoll_model::plan::{Launch, OfferingChoice};
 use std::collections::BTreeSet;
-
-/// Resources of accelerators that ordinary pods do not use.
-const ACCELERATORS: [&str; 4] = ["nvidia.com/gpu", "amd.com/gpu", "habana.ai/gaudi", "aws.amazon.com/neuron"];
 
 /// Whether the launch must keep a number of values of some label. The plan has lowered `minValues` that cannot be met,
 /// if the policy allows that.
@@ -47,19 +44,13 @@ fn value<'c>(choice: &'c OfferingChoice, key: &str, catalog: &'c Catalog) -> Opt
 }
 
 /// Drops bare metal types and types with accelerators unless nothing else remains: pods that need them fit no other
-/// type. Reserved instances are paid for anyway.
+/// type. Reserved instances are paid for anyway. A plan lists no such types, but its offerings may lack capacity now.
 pub(super) fn prefer_ordinary_types(open: &mut Vec<OfferingChoice>, catalog: &Catalog) {
     let is_kept = |choice: &OfferingChoice| {
         choice.capacity_type == CapacityType::Reserved
-            || catalog.get(&choice.instance_type).is_some_and(|instance_type| !is_exotic(instance_type))
+            || catalog.get(&choice.instance_type).is_some_and(|instance_type| !instance_type.is_exotic())
     };
     if open.iter().any(is_kept) {
         open.retain(is_kept);
     }
-}
-
-fn is_exotic(instance_type: &InstanceType) -> bool {
-    let size = instance_type.labels.get(label::INSTANCE_SIZE);
-    size.is_some_and(|size| size.contains("metal"))
-        || ACCELERATORS.iter().any(|resource| instance_type.capacity.get(resource) > 0)
 }

@@ -1,6 +1,7 @@
 //! A pool as a list of offerings (type x zone x capacity type x reservation), cheapest first. Requirements are sets of
 //! offerings.
 
+mod exotic;
 mod fitting_offerings;
 mod kinds;
 mod labels;
@@ -11,6 +12,7 @@ use crate::input::custom_labels::{CustomKeys, Narrowed};
 use crate::input::daemon_sets::Daemon;
 use crate::input::intern::{Amounts, Bits, ResourceTable};
 use crate::input::pool_requirements::one_of;
+use exotic::Exotic;
 use fitting_offerings::FittingOfferings;
 pub(crate) use kinds::CatalogView;
 use kinds::TypeView;
@@ -74,6 +76,7 @@ pub(crate) struct PoolData {
     pub(crate) offered: Bits<Offering>,
     /// Offerings that are allowed, offered and not known to lack capacity.
     pub(crate) usable: Bits<Offering>,
+    exotic: Exotic,
     type_keys: Arc<BTreeSet<String>>,
     /// DaemonSets that tolerate the taints of the pool.
     pub(crate) daemons: Vec<Daemon>,
@@ -155,6 +158,7 @@ impl PoolData {
             allowed: Bits::none(size),
             offered: Bits::none(size),
             usable: Bits::none(size),
+            exotic: Exotic::default(),
             type_keys: Arc::clone(keys),
             daemons: Vec::new(),
             strict_min_values: !min_values_best_effort && pool.requirements.iter().any(|one| one.min_values.is_some()),
@@ -181,7 +185,8 @@ impl PoolData {
         let usable = allowed.and(&offered).and(&view.with_capacity(&terms.unavailable));
         let counted: Vec<Bits<Offering>> =
             terms.quotas.iter().map(|quota| capacity_quotas::counted_by(&view, quota)).collect();
-        (data.allowed, data.offered, data.usable) = (allowed, offered, usable);
+        let exotic = Exotic::new(&view);
+        (data.allowed, data.offered, data.usable, data.exotic) = (allowed, offered, usable, exotic);
         for quota in terms.quotas.iter().zip(&counted) {
             capacity_quotas::charge(&mut data, catalog, &terms.table, quota);
         }

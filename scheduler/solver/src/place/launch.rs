@@ -19,7 +19,8 @@ use std::sync::Arc;
 pub(crate) const MAX_TYPES: usize = 60;
 
 /// The offerings of `accept` that a launch lists, cheapest first. `None` if there is none, or if strict `minValues` of
-/// the pool are not met. Types beyond [`MAX_TYPES`] are listed only if `minValues` needs them.
+/// the pool are not met. Types beyond [`MAX_TYPES`] are listed only if `minValues` needs them, and exotic ones only if
+/// there are no others.
 pub(crate) fn acceptable(view: &PoolView<'_>, accept: &Bits<Offering>) -> Option<Vec<Id<Offering>>> {
     let mut goals: Vec<(&str, usize, BTreeSet<&str>)> = Vec::new();
     for requirement in &view.pool.requirements {
@@ -30,7 +31,8 @@ pub(crate) fn acceptable(view: &PoolView<'_>, accept: &Bits<Offering>) -> Option
     }
     let (mut known, mut types) = (IndexVec::filled(false, view.types.len()), 0);
     let mut listed = Vec::new();
-    for offering in accept.iter() {
+    let has_ordinary = view.has_ordinary(accept);
+    for offering in accept.iter().filter(|one| !(has_ordinary && view.is_exotic(*one))) {
         let kind = view.offerings[offering].type_index;
         let useful = |(key, wanted, known): &(&str, usize, BTreeSet<&str>)| {
             known.len() < *wanted && view.label(offering, key).is_some_and(|value| !known.contains(value))

@@ -192,9 +192,11 @@ pub(crate) fn price(
     (requests, count): (&Amounts, usize),
     room: &[Option<i64>],
 ) -> Option<i64> {
+    let needs_exotic = view.needs_exotic(&view.any_of(fits), requests, 1);
     let cost = |offering: Id<Offering>| {
         let per_node = how_many(requests, &view.offerings[offering].room, count);
-        if per_node == 0 || !limits::allows(room, view.capacity(offering)) {
+        let is_needed = needs_exotic || !view.is_exotic(offering);
+        if per_node == 0 || !is_needed || !limits::allows(room, view.capacity(offering)) {
             return None;
         }
         let nodes = i64::try_from(count.div_ceil(per_node)).unwrap_or(i64::MAX);

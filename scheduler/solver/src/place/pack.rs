@@ -14,7 +14,7 @@ use crate::bound::resource_prices;
 use crate::input::context::SolveContext;
 use crate::input::custom_labels::Narrowed;
 use crate::input::grid::Grid;
-use crate::input::intern::{Amounts, Bits, how_many};
+use crate::input::intern::{Amounts, Bits, fits, how_many};
 use crate::input::offerings::PoolView;
 use crate::place::columns::rules;
 use crate::place::limits::Headroom;
@@ -127,6 +127,8 @@ struct Packer<'w, 'a> {
     most: Amounts,
     /// Fraction of `most` that one unit of each resource uses.
     per_most: Vec<f64>,
+    /// Items that need an exotic offering, largest first.
+    needing: Vec<Id<Entry>>,
     /// Offerings worth trying, cheapest first.
     candidates: Vec<Id<Offering>>,
     /// Classes that can run on each offering.
@@ -166,6 +168,7 @@ impl<'w, 'a> Packer<'w, 'a> {
             width,
             most: vec![1; width],
             per_most: Vec::new(),
+            needing: Vec::new(),
             candidates: Vec::new(),
             suits: IndexVec::new(),
             limited: limit.iter().any(Option::is_some),
@@ -176,10 +179,11 @@ impl<'w, 'a> Packer<'w, 'a> {
         };
         packer.sort();
         packer.suits = packer.suits();
-        packer.candidates = packer.candidates(limit);
         for item in packer.items.ids() {
             packer.fit_on_one_node(item);
+            packer.note_need(item);
         }
+        packer.candidates = packer.candidates(limit);
         packer.weigh();
         Some(packer)
     }
@@ -247,6 +251,21 @@ impl<'w, 'a> Packer<'w, 'a> {
         self.items[item].count = most.unwrap_or(0);
     }
 
+    /// Records whether the item needs an exotic offering.
+    fn note_need(&mut self, item: Id<Entry>) {
+        let entry = &self.items[item];
+        let count = if entry.on_one_node { entry.count } else { 1 };
+        if self.view.needs_exotic(&self.class(item).any, self.requests(item), count) {
+            self.items[item].needs_exotic = true;
+            self.needing.push(item);
+        }
+    }
+
+    /// Whether a node with these pods may be exotic.
+    fn any_needs_exotic(&self, take: &[(Id<Entry>, usize)]) -> bool {
+        take.iter().any(|(item, _)| self.items[*item].needs_exotic)
+    }
+
     fn suits(&self) -> IndexVec<Offering, Bits<Class<'static>>> {
         let mut suits = IndexVec::filled(Bits::none(self.classes.len()), self.view.offerings.len());
         for (id, class) in self.classes.iter_enumerated() {
@@ -258,14 +277,24 @@ impl<'w, 'a> Packer<'w, 'a> {
     /// Whether all pods that can run on `offering` can run on `other` as well, regardless of capacity.
     fn is_as_open(&self, other: Id<Offering>, offering: Id<Offering>) -> bool {
         self.suits[other].covers(&self.suits[offering])
+            && (self.view.is_exotic(offering) || !self.view.is_exotic(other))
             && self.view.offerings[other].ports.iter().all(|port| self.view.offerings[offering].ports.contains(port))
+    }
+
+    /// Whether the offering is ordinary, or could run an item that needs an exotic one.
+    fn is_needed(&self, offering: Id<Offering>) -> bool {
+        let can_run = |item: &Id<Entry>| {
+            self.suits[offering].has(self.items[*item].class) && fits(self.requests(*item), self.room(offering))
+        };
+        !self.view.is_exotic(offering) || self.needing.iter().any(can_run)
     }
 
     /// Offerings worth trying. An offering is omitted if a cheaper one has at least its capacity and can run all the
     /// same items.
     fn candidates(&self, limit: &Headroom) -> Vec<Id<Offering>> {
         let mut kept: Vec<Id<Offering>> = Vec::new();
-        for offering in self.view.usable.iter().filter(|offering| !self.suits[*offering].is_empty()) {
+        let suits = |offering: &Id<Offering>| !self.suits[*offering].is_empty() && self.is_needed(*offering);
+        for offering in self.view.usable.iter().filter(suits) {
             let worse = kept.iter().rev().take(CLOSE).any(|other| {
                 self.room(offering).iter().zip(self.room(*other)).all(|(mine, theirs)| mine <= theirs)
                     && self.is_as_open(*other, offering)
@@ -357,7 +386,8 @@ impl<'w, 'a> Packer<'w, 'a> {
             let count = how_many(requests, self.room(offering), most);
             (count > 0).then(|| self.counts(offering) as f64 / count as f64)
         };
-        let accepted = self.candidates.iter().filter(|offering| class.any.has(**offering));
+        let is_allowed = |one: Id<Offering>| self.items[item].needs_exotic || !self.view.is_exotic(one);
+        let accepted = self.candidates.iter().filter(|one| class.any.has(**one) && is_allowed(**one));
         accepted.filter_map(|offering| per_pod(*offering)).fold(f64::INFINITY, f64::min)
     }
 }

@@ -7,7 +7,7 @@ use plimsoll_model::overlay::{NodeOverlay, PriceChange};
 use plimsoll_model::plan::{PlanOptions, ReasonCode};
 use plimsoll_model::requirements::Operator;
 use plimsoll_model::resources::Resources;
-use plimsoll_model::snapshot::{LedgerPosition, NodeState};
+use plimsoll_model::snapshot::{LedgerPosition, NodeState, PodShape};
 use plimsoll_model::taints::TaintEffect;
 
 #[test]
@@ -122,6 +122,73 @@ fn huge_pages_of_overlays_are_taken_from_the_memory_of_nodes_that_start() {
     cluster.pending("p", 1, &shape(100, 5));
     assert_eq!(cluster.plan().launches.len(), 1);
     cluster.pool().overlays.clear();
+    assert_eq!(launched(&cluster.plan()), []);
+}
+
+/// A cluster with a GPU type of 4 cores and a bare metal type of 16 that are cheaper than all others.
+fn with_exotic_types() -> Cluster {
+    let mut cluster = Cluster::new();
+    let mut gpu = instance("g5.xlarge", 4, 16, 10_000);
+    gpu.capacity.set("nvidia.com/gpu", 1);
+    cluster.catalog.instance_types.extend([gpu, instance("c5.metal", 16, 32, 20_000)]);
+    cluster.catalog.instance_types.sort_by(|a, b| a.name.cmp(&b.name));
+    cluster
+}
+
+fn wanting_gpu() -> PodShape {
+    let mut wanting = shape(100, 1);
+    wanting.requests.set("nvidia.com/gpu", 1);
+    wanting
+}
+
+#[test]
+fn exotic_types_are_for_pods_that_need_them() {
+    let mut cluster = with_exotic_types();
+    let plan = cluster.pending("p", 8, &shape(1000, 2)).plan();
+    assert_eq!((plan.hourly.0, plan.unschedulable.len()), (320_000, 0), "c5 costs 40,000 for each core");
+    assert!(distinct(&plan, |one| &one.instance_type).iter().all(|name| name.starts_with(['c', 'm', 'r'])));
+    assert!(!distinct(&plan, |one| &one.instance_type).contains(&"c5.metal"));
+
+    // No other type has the capacity.
+    let plan = with_exotic_types().pending("p", 1, &shape(12_000, 2)).plan();
+    assert_eq!(launched(&plan), [("c5.metal".to_owned(), 1)]);
+    let selected = requirement("karpenter.k8s.aws/instance-family", Operator::In, &["g5"]);
+    let mut cluster = with_exotic_types();
+    cluster.pool().requirements.push(selected);
+    assert_eq!(launched(&cluster.pending("p", 1, &shape(1000, 2)).plan()), [("g5.xlarge".to_owned(), 1)]);
+}
+
+#[test]
+fn other_pods_share_an_exotic_node_that_is_needed_anyway() {
+    let mut cluster = with_exotic_types();
+    let plan = cluster.pending("gpu", 1, &wanting_gpu()).pending("p", 3, &shape(1000, 2)).plan();
+    assert_eq!((launched(&plan), plan.hourly.0), (vec![("g5.xlarge".to_owned(), 4)], 10_000));
+    // Of eleven other pods three fit there. Each of the eight cores for the rest costs 40,000.
+    let mut cluster = with_exotic_types();
+    let plan = cluster.pending("gpu", 1, &wanting_gpu()).pending("p", 11, &shape(1000, 2)).plan();
+    assert_eq!((plan.hourly.0, plan.unschedulable.len()), (330_000, 0));
+}
+
+#[test]
+fn min_values_may_need_exotic_types() {
+    let mut cluster = with_exotic_types();
+    let mut families = requirement("karpenter.k8s.aws/instance-family", Operator::In, &["g5", "m5"]);
+    families.min_values = Some(2);
+    cluster.pool().requirements.push(families);
+    let plan = cluster.pending("p", 1, &shape(1000, 2)).plan();
+    assert_eq!(launched(&plan), [("g5.xlarge".to_owned(), 1)]);
+    assert!(distinct(&plan, |one| &one.instance_type).contains(&"m5.large"));
+}
+
+#[test]
+fn exotic_types_replace_no_node_of_ordinary_pods() {
+    let mut cluster = with_exotic_types();
+    cluster.node("n1", "m5.2xlarge");
+    cluster.bound("p", "n1", &shape(3000, 4));
+    assert_eq!(launched(&cluster.plan()), [("c5.xlarge".to_owned(), 1)]);
+    let mut cluster = with_exotic_types();
+    cluster.node("n1", "c5.xlarge");
+    cluster.bound("p", "n1", &shape(3000, 4));
     assert_eq!(launched(&cluster.plan()), []);
 }
 

@@ -15,6 +15,8 @@ pub(crate) struct TypeView {
     pub(crate) allocatable: Amounts,
     /// Usage of limits.
     pub(crate) capacity: Amounts,
+    /// See [`InstanceType::is_exotic`].
+    pub(super) is_exotic: bool,
 }
 
 /// A catalog, indexed once for all pools that use it.
@@ -56,6 +58,7 @@ impl TypeView {
                 volumes::usual_limit(driver, &instance_type.labels, false)
             }),
             capacity: table.vector(&capacity),
+            is_exotic: instance_type.is_exotic(),
         }
     }
 }

@@ -25,6 +25,8 @@ pub(crate) struct BinKind {
     seeks_host: bool,
     /// Per pool: offerings that can run the pods; empty if there are none.
     pub(super) fits: IndexVec<NodePool, Vec<Alternative>>,
+    /// Per pool: whether no ordinary offering can run the pods.
+    needs_exotic: IndexVec<NodePool, bool>,
 }
 
 /// Pods of one kind.
@@ -41,6 +43,8 @@ pub(crate) struct Bin<'a> {
     pub(super) parts: Vec<Part<'a>>,
     /// Offerings that the pods accept, regardless of capacity.
     pub(crate) accept: Bits<Offering>,
+    /// Whether one of the pods needs an exotic offering.
+    needs_exotic: bool,
     pub(crate) custom: Narrowed,
     pub(crate) load: Amounts,
     tally: Tally,
@@ -102,13 +106,26 @@ impl BinKind {
             let admission = allowed(view) && tolerated(&view.pool.taints, &shape.shape.tolerations, relaxed);
             if admission { context.narrowed(pod_group.shape, pool, pod_group.only.as_deref()) } else { Vec::new() }
         });
+        let fits: IndexVec<NodePool, Vec<Alternative>> = fits.collect();
+        let together = if pod_group.on_one_node { pod_group.pods.len() } else { 1 };
+        let needs_exotic = context
+            .pools
+            .iter_enumerated()
+            .map(|(pool, view)| view.needs_exotic(&view.any_of(&fits[pool]), shape.requests, together));
+        let needs_exotic = needs_exotic.collect();
         Self {
             shape: pod_group.shape,
             only: pod_group.only.clone(),
             on_one_node: pod_group.on_one_node,
             seeks_host: context.topology.seeks_host(pod_group.shape),
-            fits: fits.collect(),
+            fits,
+            needs_exotic,
         }
+    }
+
+    /// Whether the pods may run on an offering of the pool without pods of other kinds.
+    pub(super) fn may_use(&self, context: &SolveContext<'_>, pool: Id<NodePool>, offering: Id<Offering>) -> bool {
+        self.needs_exotic[pool] || !context.pools[pool].is_exotic(offering)
     }
 
     /// Removes all pools of `weight_group` except `pool`, if `pool` can run the pods.
@@ -149,6 +166,7 @@ impl<'a> Bin<'a> {
             pool,
             parts: Vec::new(),
             accept: view.usable.clone(),
+            needs_exotic: false,
             custom: Narrowed::new(),
             load: vec![0; context.table.len()],
             tally: Tally::default(),
@@ -208,9 +226,12 @@ impl<'a> Bin<'a> {
         let shape = &context.shapes[kind.shape];
         let mut load = self.load.clone();
         add(&mut load, shape.requests, i64::try_from(n).unwrap_or(i64::MAX));
-        // With more pods, no cheaper offering is possible.
+        let needs_exotic = self.needs_exotic || kind.needs_exotic[self.pool];
+        // With more pods, no cheaper offering is possible, unless they are the first that need an exotic one.
+        let first = if needs_exotic == self.needs_exotic { self.best } else { Id::FIRST };
         let holds = |index: &Id<Offering>| {
-            *index >= self.best
+            *index >= first
+                && (needs_exotic || !view.is_exotic(*index))
                 && any.has(*index)
                 && fits(&load, &view.offerings[*index].room)
                 && limits::allows(room, view.capacity(*index))
@@ -229,6 +250,7 @@ impl<'a> Bin<'a> {
         }
         let (any, custom) = kind.within(self.pool, &self.custom)?;
         self.accept.keep(&any);
+        self.needs_exotic |= kind.needs_exotic[self.pool];
         self.custom = custom;
         if !shape.shape.host_ports.is_empty() {
             let ports = &shape.shape.host_ports;
@@ -261,7 +283,12 @@ impl<'a> Bin<'a> {
 
     fn holds(&self, context: &SolveContext<'_>, room: &Headroom, offering: Id<Offering>) -> bool {
         let view = &context.pools[self.pool];
-        fits(&self.load, &view.offerings[offering].room) && limits::allows(room, view.capacity(offering))
+        self.fits_on(view, offering) && limits::allows(room, view.capacity(offering))
+    }
+
+    /// Whether the current pods fit on the offering and may use it.
+    fn fits_on(&self, view: &PoolView<'_>, offering: Id<Offering>) -> bool {
+        (self.needs_exotic || !view.is_exotic(offering)) && fits(&self.load, &view.offerings[offering].room)
     }
 
     /// Converts the bin to a draft: the original draft if unchanged, otherwise one that lists all offerings on which
@@ -271,8 +298,8 @@ impl<'a> Bin<'a> {
             return self.draft;
         }
         let view = &context.pools[self.pool];
-        let mut accept = self.accept;
-        accept.retain(|index| fits(&self.load, &view.offerings[index].room));
+        let mut accept = self.accept.clone();
+        accept.retain(|index| self.fits_on(view, index));
         let offerings = limits::listed(view, &accept, &self.charge, room)?;
         let limited = room.iter().any(Option::is_some);
         let spare = limited.then(|| Rc::new(Spare { accept, charge: self.charge }));

@@ -181,7 +181,10 @@ impl<'w, 'a> Workspace<'w, 'a> {
                 let room = &view.offerings[offering].room;
                 let n = how_many(shape.requests, room, most);
                 let fitting = if one.on_one_node { n == count } else { n > 0 };
-                let allowed = || limits::allows(&self.headroom[pool], view.capacity(offering));
+                let allowed = || {
+                    one.may_use(context, pool, offering)
+                        && limits::allows(&self.headroom[pool], view.capacity(offering))
+                };
                 if fitting && allowed() {
                     let found = (rate(view.price(offering).saturating_add(PER_NODE), n), std::cmp::Reverse(n));
                     best = Some(best.map_or(found, |known| known.min(found)));
@@ -206,6 +209,7 @@ fn share(context: &SolveContext<'_>, kind: &BinKind) -> i64 {
     let of_pool = |(pool, fits): (Id<NodePool>, &Vec<crate::input::offerings::Alternative>)| {
         let view = &context.pools[pool];
         let offerings = fits.iter().flat_map(|one| one.offerings.iter());
+        let offerings = offerings.filter(|offering| kind.may_use(context, pool, *offering));
         let rates = offerings.filter_map(|index| {
             let n = how_many(shape.requests, &view.offerings[index].room, alone);
             (n > 0).then(|| view.price(index) / i64::try_from(n).unwrap_or(i64::MAX))

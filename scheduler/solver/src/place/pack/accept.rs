@@ -70,10 +70,14 @@ impl Packer<'_, '_> {
         classes.sort_unstable();
         classes.dedup();
         classes.iter().for_each(|class| any.keep(&self.classes[*class].any));
+        let may_be_exotic = self.any_needs_exotic(&pattern.take);
         let mut accept = Bits::none(self.view.offerings.len());
         let (mut known, mut types) = (IndexVec::filled(false, self.view.types.len()), 0);
         for index in any.iter() {
             let kind = self.view.offerings[index].type_index;
+            if self.view.is_exotic(index) && !may_be_exotic {
+                continue;
+            }
             if (types < most || known[kind]) && self.agrees(index, pattern, &classes) {
                 types += usize::from(!std::mem::replace(&mut known[kind], true));
                 accept.insert(index);
@@ -84,7 +88,8 @@ impl Packer<'_, '_> {
 
     /// Whether a node of the offering could run the pattern's pods.
     fn holds(&self, offering: Id<Offering>, pattern: &Pattern) -> bool {
-        fits(&pattern.load, self.room(offering)) && {
+        let is_allowed = !self.view.is_exotic(offering) || self.any_needs_exotic(&pattern.take);
+        is_allowed && fits(&pattern.load, self.room(offering)) && {
             let classes: Vec<ClassId> = pattern.take.iter().map(|(item, _)| self.items[*item].class).collect();
             classes.iter().all(|class| self.classes[*class].any.has(offering))
                 && self.agrees(offering, pattern, &classes)

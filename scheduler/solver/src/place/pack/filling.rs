@@ -59,9 +59,18 @@ impl Filled {
 }
 
 impl Packer<'_, '_> {
-    /// Fills a node with as many pods of `left` as fit, in the order of items.
+    /// Fills a node with as many pods of `left` as fit, in the order of items. An exotic node is filled with pods that
+    /// need one first, and gets no others without them.
     pub(super) fn fill(&self, offering: Id<Offering>, left: &Left, work: &mut u64) -> Filled {
-        self.fill_further(self.open(offering), left, false, work)
+        let mut node = self.open(offering);
+        let is_exotic = self.view.is_exotic(offering);
+        if is_exotic {
+            for item in self.needing.iter().copied().filter(|item| left.counts[*item] > 0) {
+                *work = work.saturating_sub(1);
+                self.put(&mut node, item, left.counts[item]);
+            }
+        }
+        self.fill_further(node, left, is_exotic, work)
     }
 
     /// Fills a node with one pod of each item that others must join, then with those others, then with all other items.
@@ -120,6 +129,9 @@ impl Packer<'_, '_> {
         }
         let taken = u64::try_from(node.filled.take.len()).unwrap_or(u64::MAX);
         *work = work.saturating_sub(COST.0.saturating_add(COST.1.saturating_mul(taken)));
+        if self.view.is_exotic(node.offering) && !self.any_needs_exotic(&node.filled.take) {
+            return self.open(node.offering).filled;
+        }
         node.filled
     }
 

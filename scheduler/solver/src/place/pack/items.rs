@@ -51,6 +51,8 @@ pub(crate) struct Entry {
     pub(super) pod_groups: Vec<PodGroupId>,
     /// As a fraction of the maximum capacity.
     pub(super) size: f64,
+    /// Whether no ordinary offering can run the pods.
+    pub(super) needs_exotic: bool,
 }
 
 impl Class<'_> {
@@ -96,8 +98,15 @@ pub(super) fn grouped<'w>(
             continue;
         }
         let (shape_id, on_one_node) = (pod_group.shape, pod_group.on_one_node);
-        let entry =
-            entries.push(Entry { class, shape: shape_id, count, on_one_node, pod_groups: vec![*id], size: 0.0 });
+        let entry = entries.push(Entry {
+            class,
+            shape: shape_id,
+            count,
+            on_one_node,
+            pod_groups: vec![*id],
+            size: 0.0,
+            needs_exotic: false,
+        });
         if !on_one_node {
             known.insert((class, shape.requests), entry);
         }
