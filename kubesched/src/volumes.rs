@@ -126,8 +126,9 @@ mod tests {
             let labels = named.iter().chain(more).map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
             usual_limit(EBS_DRIVER, &labels.collect(), false)
         };
-        // The type, its labels, the limit, and the attachments that EC2 has for volumes.
-        let table: [(&str, &[(&str, &str)], i64, i64); 17] = [
+        /// The type, its labels, the limit, and the attachments that EC2 has for volumes.
+        type Row = (&'static str, &'static [(&'static str, &'static str)], i64, i64);
+        let table: [Row; 17] = [
             ("m5.large", &[], 25, 27),
             ("m7g.large", &[], 25, 27),
             ("m4.large", &[(HYPERVISOR, "xen")], 39, 40),

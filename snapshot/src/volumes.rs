@@ -259,7 +259,7 @@ impl<'objects> Volumes<'objects> {
             return found.ok_or_else(|| VolumeError::Problem(none()));
         }
         let terms = match claim.and_then(|claim| self.selected_hostname(claim)) {
-            Some(hostname) => with(terms, NodeSelectorRequirement::new(label::HOSTNAME, Operator::In, [hostname])),
+            Some(hostname) => with(terms, &NodeSelectorRequirement::new(label::HOSTNAME, Operator::In, [hostname])),
             None => terms,
         };
         Ok(topology(driver_name(&class.provisioner), terms))
@@ -345,7 +345,7 @@ fn found_or_to_come(
     full: &BTreeSet<&str>,
 ) -> VolumeTopology {
     let not_full = || NodeSelectorRequirement::new(label::HOSTNAME, Operator::NotIn, full.iter().copied());
-    let to_come = if full.is_empty() { terms } else { with(terms, not_full()) };
+    let to_come = if full.is_empty() { terms } else { with(terms, &not_full()) };
     match found {
         Some(found) if found.alternatives.is_empty() => found,
         Some(mut found) if !to_come.is_empty() => {
@@ -357,7 +357,7 @@ fn found_or_to_come(
 }
 
 /// The alternatives `terms`, each with one more requirement.
-fn with(mut terms: Vec<NodeSelectorTerm>, requirement: NodeSelectorRequirement) -> Vec<NodeSelectorTerm> {
+fn with(mut terms: Vec<NodeSelectorTerm>, requirement: &NodeSelectorRequirement) -> Vec<NodeSelectorTerm> {
     if terms.is_empty() {
         terms.push(NodeSelectorTerm { expressions: Vec::new(), fields: Vec::new() });
     }

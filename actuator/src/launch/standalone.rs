@@ -323,7 +323,8 @@ mod tests {
         assert!(awaits_launch(&failed), "it could not be launched yet");
         launched(&mut failed, Status::True);
         assert!(!awaits_launch(&failed));
-        let rows: [(fn(&mut NodeClaim), &str); 4] = [
+        type Change = fn(&mut NodeClaim);
+        let rows: [(Change, &str); 4] = [
             (|claim| drop(claim.labels_mut().insert(label::NODE_POOL.to_owned(), "a".to_owned())), "a pool's"),
             (|claim| drop(claim.annotations_mut().insert(key::LAUNCH_GROUP.to_owned(), String::new())), "started"),
             (|claim| claim.status.get_or_insert_default().provider_id = Some("i-1".to_owned()), "has an instance"),

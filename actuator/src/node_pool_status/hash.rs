@@ -17,7 +17,7 @@ pub(super) async fn mark(deps: &NodePoolStatus, pool: &NodePool) -> Result<(), W
     };
     current(pool).carry_over_claims(&deps.writes, pool, claims).await?;
     // The update may see a newer template.
-    deps.writes.update(pool, ObjectPart::Main, |pool| self::current(pool).mark(pool)).await?;
+    deps.writes.update(pool, ObjectPart::Main, |pool| current(pool).mark(pool)).await?;
     Ok(())
 }
 

@@ -17,7 +17,7 @@ use plimsoll_model::identity::{CatalogId, PodUid, ShapeId};
 use plimsoll_model::names::label;
 use plimsoll_model::overlay;
 use plimsoll_model::plan::{Launch, Plan};
-use plimsoll_model::snapshot::{Pod, PodShape, PodState, Snapshot};
+use plimsoll_model::snapshot::{NodePool, Pod, PodShape, PodState, Snapshot};
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 pub(crate) use work::Work;

@@ -86,20 +86,9 @@ fn assign_group<'a>(
 ) -> Option<PodGroup<'a>> {
     let shape = pod_group.shape;
     pod_group.on_one_node = false;
-    let membership = &context.topology.hosts[shape];
-    let (there, nowhere): (Vec<Id<HostRule>>, Vec<Id<HostRule>>) =
-        context.topology.host_affinities(shape).partition(|group| state.counts.hosts[*group] > 0);
-    let own = |group: &Id<HostRule>| membership.matches.contains(group);
-    let rules = &context.topology;
-    let starts =
-        |group: &Id<HostRule>| own(group) && !rules.is_started(&state.counts, shape, &rules.host_groups[*group]);
-    // The pods wait if only pods of other shapes can start one of their groups. They also wait if they would start a
-    // group of their own instead of following the existing one.
-    if !nowhere.iter().all(starts) || (!nowhere.is_empty() && there.iter().any(own)) {
-        return Some(pod_group);
-    }
+    let Some(starts) = starts_a_host(context, state, shape) else { return Some(pod_group) };
     // No host has a member yet: the pods start together on one host.
-    pod_group.on_one_node = !nowhere.is_empty();
+    pod_group.on_one_node = starts;
     let tuples = context.tuples(shape);
     let relevant = context.topology.relevant(shape);
     if relevant.is_empty() {
@@ -188,6 +177,20 @@ fn assign_group<'a>(
         ready.push(PodGroup { shape, pods, only: Some(Rc::clone(&tuple.only)), on_one_node: pod_group.on_one_node });
     }
     (!pod_group.pods.is_empty()).then_some(pod_group)
+}
+
+/// Whether pods of the shape start a group on a host. `None` if they must wait for other pods.
+fn starts_a_host(context: &SolveContext<'_>, state: &State, shape: Id<PodShape>) -> Option<bool> {
+    let rules = &context.topology;
+    let (there, nowhere): (Vec<Id<HostRule>>, Vec<Id<HostRule>>) =
+        rules.host_affinities(shape).partition(|group| state.counts.hosts[*group] > 0);
+    let own = |group: &Id<HostRule>| rules.hosts[shape].matches.contains(group);
+    let starts =
+        |group: &Id<HostRule>| own(group) && !rules.is_started(&state.counts, shape, &rules.host_groups[*group]);
+    // The pods wait if only pods of other shapes can start one of their groups. They also wait if they would start a
+    // group of their own instead of following the existing one.
+    let waits = !nowhere.iter().all(starts) || (!nowhere.is_empty() && there.iter().any(own));
+    (!waits).then_some(!nowhere.is_empty())
 }
 
 /// Number of the group's pods that fit on existing nodes of a domain tuple.
