@@ -99,6 +99,25 @@ proptest! {
     }
 }
 
+/// A node for 16 cores and one GPU costs 1, and two nodes cost 0.8 for 16 cores.
+#[test]
+fn pods_without_gpus_fill_nodes_whose_gpus_are_used_up() {
+    let mut cluster = Cluster::new();
+    let mut with_gpu = instance("g5.4xlarge", 16, 64, 1_000_000);
+    with_gpu.capacity.set("nvidia.com/gpu", 1);
+    let without = [instance("c5.2xlarge", 8, 32, 400_000), instance("c5.4xlarge", 16, 64, 800_000)];
+    cluster.catalog.instance_types = without.into_iter().chain([with_gpu]).collect();
+    let mut gpu = shape(1000, 1);
+    gpu.requests.set("nvidia.com/gpu", 1);
+    cluster.pending("gpu", 4, &gpu);
+    for (name, milli) in [("a", 3000), ("b", 5000), ("c", 7000)] {
+        cluster.pending(name, 4, &shape(milli, 1));
+    }
+    let plan = cluster.plan();
+    // One pod of each kind fills a node.
+    assert_eq!((plan.hourly.0, plan.lower_bound.0), (4_000_000, 4_000_000));
+}
+
 const ZONES: [&str; 3] = ["zone-a", "zone-b", "zone-c"];
 
 /// Prices of a node by zone.

@@ -4,6 +4,9 @@ use super::master::number;
 use crate::input::intern::{Amounts, how_many};
 use plimsoll_model::index::{Id, IndexVec};
 
+/// Weights up to this are zero. Kinds without weight come first in the order of a surrogate and count in full.
+const WEIGHTLESS: f64 = 1e-12;
+
 /// A node, and the kinds of pods that may run on it.
 pub(crate) struct Knapsack<'k, T> {
     /// Kinds in search order: highest worth per part of the capacity first.
@@ -52,7 +55,7 @@ impl<'k, T> Knapsack<'k, T> {
     pub(crate) fn new(offered: &[Offered<'k, T>], room: &Amounts, scarcity: &[f64]) -> Self {
         let weights = surrogate_weights(offered, room, scarcity);
         let first = weights.first().map_or(&[][..], Vec::as_slice);
-        let density = |one: &Offered<'_, T>| one.1 / weigh(first, one.2).max(1e-12);
+        let density = |one: &Offered<'_, T>| density(one.1, weigh(first, one.2));
         let mut sorted: Vec<&Offered<'k, T>> = offered.iter().filter(|one| one.1 > 0.0).collect();
         sorted.sort_by(|a, b| density(b).total_cmp(&density(a)).then(a.0.cmp(&b.0)));
         let order: Order<'k, T> = sorted
@@ -110,6 +113,7 @@ impl<'k, T> Knapsack<'k, T> {
     }
 
     /// The most worth of kinds with their weights, sorted by density, that fit into `space` if the last pod may be cut.
+    /// Kinds without weight fit even if no space is left.
     fn fractional<'a>(kinds: impl Iterator<Item = (&'a Candidate<'k, T>, &'a f64)>, mut space: f64) -> f64
     where
         'k: 'a,
@@ -118,7 +122,7 @@ impl<'k, T> Knapsack<'k, T> {
         let mut sum = 0.0;
         for (one, weight) in kinds {
             let all = weight * number(one.most);
-            if all > space {
+            if *weight > WEIGHTLESS && all > space {
                 return sum + one.worth * space.max(0.0) / weight;
             }
             sum += one.worth * number(one.most);
@@ -212,12 +216,17 @@ fn surrogate_weights<T>(offered: &[Offered<'_, T>], room: &Amounts, scarcity: &[
 }
 
 fn view<T>(order: &Order<'_, T>, per_resource: Vec<f64>) -> View {
-    // Kinds without weight must not make the bound infinite. They count in full.
-    let weights: IndexVec<Place, f64> = order.iter().map(|one| weigh(&per_resource, one.requests).max(1e-12)).collect();
+    let weights: IndexVec<Place, f64> = order.iter().map(|one| weigh(&per_resource, one.requests)).collect();
     let mut by_density: Vec<Id<Place>> = order.ids().collect();
-    let density = |place: Id<Place>| order[place].worth / weights[place];
+    let density = |place: Id<Place>| density(order[place].worth, weights[place]);
     by_density.sort_by(|a, b| density(*b).total_cmp(&density(*a)).then(a.cmp(b)));
     View { weights, per_resource, by_density }
+}
+
+/// Worth per weight. Higher for each kind without weight than for any other kind.
+fn density(worth: f64, weight: f64) -> f64 {
+    // Far above the ratio of any two worths or weights that matter, and far below infinity.
+    if weight > WEIGHTLESS { worth / weight } else { worth * 1e100 }
 }
 
 fn weigh(per_resource: &[f64], amounts: &[i64]) -> f64 {

@@ -1,3 +1,4 @@
+use super::knapsack::{Knapsack, Offered};
 use super::*;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -35,6 +36,20 @@ fn kinds_that_complete_each_other_share_nodes() {
     // One pod of each kind fills a node.
     let worth: f64 = found.worths.iter().sum();
     assert!(worth <= 100.0 && worth > 99.9, "{found:?}");
+}
+
+#[test]
+fn pods_that_need_nothing_of_what_is_used_up_fill_the_node() {
+    // The first pod uses the whole second resource. The second one fills the rest of the first resource.
+    let found = solved(&[([1, 1], 10), ([15, 0], 10)], &[(100, [16, 1])]);
+    assert!((found.bound - 1_000.0).abs() < 1.0, "{found:?}");
+    assert_eq!(found.used[0].take, [(Id::new(0), 1), (Id::new(1), 1)]);
+    // Kinds that use nothing of a resource fit whatever their worth.
+    let (large, small) = (vec![1, 9], vec![1, 0]);
+    let offered: [Offered<'_, PodKind>; 2] = [(Id::new(0), 1e4, &large, 9), (Id::new(1), 1e-9, &small, 9)];
+    let filling = Knapsack::new(&offered, &vec![4, 9], &[0.0, 1.0]).search(100, 0.0);
+    assert_eq!(filling.take, [(Id::new(0), 1), (Id::new(1), 3)]);
+    assert!(filling.bound >= filling.worth, "{} {}", filling.bound, filling.worth);
 }
 
 #[test]
