@@ -113,7 +113,8 @@ impl<'p> Pricing<'p> {
         let most = &self.most[row];
         for kind in order.iter().copied() {
             let all = weights[kind] * most[kind];
-            if all > space {
+            // Kinds that need nothing scarce come first and count in full, even if the row has nothing scarce.
+            if weights[kind] > f64::MIN_POSITIVE && all > space {
                 return sum + duals[kind] * space / weights[kind];
             }
             sum += duals[kind] * most[kind];

@@ -53,6 +53,17 @@ fn pods_that_need_nothing_of_what_is_used_up_fill_the_node() {
 }
 
 #[test]
+fn nodes_without_anything_scarce_are_filled_too() {
+    // Only the second resource is scarce. The other nodes have none of it, and hold one pod of each of the other kinds.
+    let pods = kinds(&[([1, 1], 10), ([5, 0], 10), ([3, 0], 10)]);
+    let mut nodes = rows(&[(100, [96, 1]), (40, [8, 0])], 3);
+    nodes[Id::new(0)].suits = Bits::of(3, |kind| kind == Id::new(0));
+    nodes[Id::new(1)].suits = Bits::of(3, |kind| kind != Id::new(0));
+    let found = solve(&pods, &nodes, &mut 1_000_000).unwrap();
+    assert!((found.bound - 1_400.0).abs() < 2.0, "{found:?}");
+}
+
+#[test]
 fn a_node_holds_no_more_than_there_is() {
     // The node of 100 is cheaper per unit, but there are only 4 pods. Small nodes cost 30 for 2 pods, the large node
     // costs 90 for 4.
