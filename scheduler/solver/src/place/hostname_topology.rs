@@ -46,14 +46,20 @@ impl<G> Membership<G> {
 /// Number of pods per host without rules: far more than any host can run.
 const UNLIMITED: usize = usize::MAX >> 16;
 
-/// Maximum number of pods with these rules and host ports on an otherwise empty host.
+/// Maximum number of pods with these rules and host ports on an otherwise empty host. If they need other pods beside
+/// them, these are there.
 pub(crate) fn most_alone(
     rules: &IndexVec<HostRule, HostRule>,
     hosts: &Membership<HostRule>,
     ports: &[HostPort],
 ) -> usize {
     let most = if ports.is_empty() { UNLIMITED } else { 1 };
-    most.min(Tally::default().limit(rules, hosts, true))
+    let alone = |group: &Id<HostRule>| match rules.try_get(*group) {
+        Some(HostRule::MaxMembers(limit)) => *limit,
+        Some(HostRule::Exclusive | HostRule::AvoidMembers) => 1,
+        Some(HostRule::NeedsMember) | None => UNLIMITED,
+    };
+    hosts.owns.iter().filter(|group| hosts.matches.contains(group)).map(alone).fold(most, usize::min)
 }
 
 impl Tally {

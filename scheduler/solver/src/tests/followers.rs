@@ -56,3 +56,17 @@ fn of_pods_that_must_share_a_zone_as_many_go_as_limits_allow() {
     cluster.node("n2", "c5.large").labels.insert(label::ZONE.into(), "zone-b".into());
     assert_eq!(kept(&cluster.pending("web", 2, &web).plan()), [("n2", 1)]);
 }
+
+#[test]
+fn pods_that_follow_others_to_their_hosts_share_these() {
+    let mut follower = app("follower", 500);
+    follower.pod_affinity = vec![affinity(label::HOSTNAME, false, "leader")];
+    let mut cluster = Cluster::new();
+    cluster.catalog.instance_types = vec![instance("c5.2xlarge", 8, 32, 400_000), instance("c5.large", 2, 8, 100_000)];
+    for kind in &mut cluster.catalog.instance_types {
+        kind.offerings.retain(|one| one.zone == "zone-a");
+    }
+    let plan = cluster.pending("leader", 2, &app("leader", 1000)).pending("follower", 4, &follower).plan();
+    assert_eq!(launched(&plan), [("c5.large".to_owned(), 3), ("c5.large".to_owned(), 3)]);
+    assert_eq!((plan.hourly.0, plan.lower_bound.0), (200_000, 200_000));
+}
