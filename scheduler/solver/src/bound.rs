@@ -236,8 +236,8 @@ struct Program {
 }
 
 impl Program {
-    /// Merges kinds with equal requests. A merged kind can run wherever one of its parts can, so each solution of the
-    /// original program remains a solution.
+    /// Merges kinds with equal requests. A merged kind can run wherever one of its parts can, and a node may run as many
+    /// of its pods as of all parts together, so each solution of the original program remains a solution.
     fn coarser(self) -> Self {
         let mut kinds = PodKinds::new();
         let mut known: BTreeMap<Amounts, KindId> = BTreeMap::new();
@@ -246,7 +246,7 @@ impl Program {
             let one = known.entry(requests.clone());
             let id = *one.or_insert_with(|| kinds.push(PodKind { requests, count: 0, most: 0 }));
             let kind = &mut kinds[id];
-            (kind.count, kind.most) = (kind.count + count, kind.most.max(most));
+            (kind.count, kind.most) = (kind.count + count, kind.most.saturating_add(most));
             coarse.push(id);
         }
         let mut rows = self.rows;
@@ -274,6 +274,7 @@ fn program(context: &SolveContext<'_>, component: &Component, unreserved: &Place
     let mut kinds = PodKinds::new();
     let mut places: IndexVec<PodKind, Places> = IndexVec::new();
     let mut known: BTreeMap<(Amounts, Places, usize), KindId> = BTreeMap::new();
+    let mut counted = BTreeSet::new();
     for (shape, count) in &component.demand {
         let view = &context.shapes[*shape];
         let most = most_alone(&context.topology.host_rules, view.hosts, &view.shape.host_ports).max(1);
@@ -281,9 +282,13 @@ fn program(context: &SolveContext<'_>, component: &Component, unreserved: &Place
         let requests = rules::requests(view.requests, view.hosts, &shared);
         let kind = *known.entry((requests.clone(), own.clone(), most)).or_insert_with(|| {
             places.push(own);
-            kinds.push(PodKind { requests, count: 0, most })
+            kinds.push(PodKind { requests, count: 0, most: 0 })
         });
         kinds[kind].count += count;
+        // Shapes with other rules or host ports may share a node. Pods with the same ones count together.
+        if counted.insert((kind, &view.hosts.owns, &view.hosts.matches, &view.shape.host_ports)) {
+            kinds[kind].most = kinds[kind].most.saturating_add(most);
+        }
     }
     let suits = |pool: Id<NodePool>, index: Id<Offering>| Bits::of(kinds.len(), |kind| places[kind][pool].has(index));
     let rows = rows(context, component, &shared, suits);

@@ -23,10 +23,20 @@ const LARGE: usize = 500;
 
 /// Lower bound of the cost of any plan for these pods, including the cost of nodes of static pools.
 pub(crate) fn lower_bound(context: &SolveContext<'_>, plan: &Plan, demand: &Demand) -> MicroUsdPerHour {
+    uncut_bound(context, plan, demand, plan.hourly).min(plan.hourly)
+}
+
+/// Lower bound that may exceed the cost of the plan if it is false. It need not be higher than `enough`.
+pub(crate) fn uncut_bound(
+    context: &SolveContext<'_>,
+    plan: &Plan,
+    demand: &Demand,
+    enough: MicroUsdPerHour,
+) -> MicroUsdPerHour {
     let static_cost: MicroUsdPerHour =
         plan.launches.iter().filter(|launch| launch.pods.is_empty()).map(Launch::price).sum();
-    let enough = MicroUsdPerHour(plan.hourly.0 - static_cost.0);
-    [bound::lower_bound(context, demand, enough), static_cost].into_iter().sum::<MicroUsdPerHour>().min(plan.hourly)
+    let enough = MicroUsdPerHour(enough.0 - static_cost.0);
+    [bound::lower_bound(context, demand, enough), static_cost].into_iter().sum()
 }
 
 /// Pods of the plan's launches, counted by shape.

@@ -209,6 +209,25 @@ impl Planner {
         })
     }
 
+    /// Lower bound of the cost of any plan for the pods of `plan`, not cut to the cost of this plan: a false bound shows.
+    #[cfg(test)]
+    pub(crate) fn uncut_bound(
+        &mut self,
+        (snapshot, index): (&Snapshot, &SnapshotIndex),
+        catalogs: &BTreeMap<CatalogId, Catalog>,
+        plan: &Plan,
+    ) -> MicroUsdPerHour {
+        let options = &PlanOptions::default();
+        let request = Request { snapshot, index, catalogs, options, originals: None, bounded: true, evenly: false };
+        // A bound that is raised to whole nodes is never higher than this.
+        let enough = MicroUsdPerHour(plan.hourly.0.saturating_mul(2));
+        self.with_prices(request, |planner, request| {
+            planner.with_context(request, |context| {
+                crate::pipeline::uncut_bound(context, plan, &crate::pipeline::demand(context, plan), enough)
+            })
+        })
+    }
+
     /// Applies NodeOverlays, node costs and On-Demand ratios, then calls `ask`. Catalogs that overlays change have
     /// their own ids. Pods that On-Demand ratios change keep theirs, so nothing is cached for such snapshots.
     fn with_prices<T>(&mut self, request: Request<'_>, ask: impl FnOnce(&mut Self, Request<'_>) -> T) -> T {

@@ -4,7 +4,7 @@ use super::builder::*;
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::names::label;
 use plimsoll_model::requirements::Operator;
-use plimsoll_model::snapshot::{ConsolidationPolicy, PodShape};
+use plimsoll_model::snapshot::{ConsolidationPolicy, HostPort, PodShape};
 use proptest::prelude::*;
 
 /// Minimum cost of nodes for all pods: each set of pods on the cheapest type that fits, over all partitions. The first
@@ -116,6 +116,34 @@ fn pods_without_gpus_fill_nodes_whose_gpus_are_used_up() {
     let plan = cluster.plan();
     // One pod of each kind fills a node.
     assert_eq!((plan.hourly.0, plan.lower_bound.0), (4_000_000, 4_000_000));
+}
+
+/// Pods with these host ports share nodes, although no node runs two pods with the same one.
+#[test]
+fn pods_with_different_host_ports_share_nodes() {
+    let mut cluster = Cluster::new();
+    for port in [9000, 9001] {
+        let mut pod = shape(900, 1);
+        pod.host_ports = vec![HostPort { ip: "0.0.0.0".into(), port, protocol: "TCP".into() }];
+        cluster.pending(&format!("port-{port}"), 5, &pod);
+    }
+    let plan = cluster.plan();
+    // Five nodes with two pods each.
+    assert_eq!((plan.hourly.0, cluster.uncut_bound(&plan)), (400_000, 400_000));
+}
+
+/// More host rules than the bound models exactly: the bound merges the other workloads.
+#[test]
+fn many_workloads_that_each_avoid_themselves_share_nodes() {
+    let mut cluster = Cluster::new();
+    for number in 0..18 {
+        let name = format!("app-{number}");
+        let mut pod = app(&name, 100);
+        pod.pod_affinity = vec![affinity(label::HOSTNAME, true, &name)];
+        cluster.pending(&name, 2, &pod);
+    }
+    let plan = cluster.plan();
+    assert!(cluster.uncut_bound(&plan) <= plan.hourly.0, "{} {}", cluster.uncut_bound(&plan), plan.hourly);
 }
 
 const ZONES: [&str; 3] = ["zone-a", "zone-b", "zone-c"];

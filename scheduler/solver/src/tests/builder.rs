@@ -1,7 +1,7 @@
 //! Builds small clusters: a catalog of a few types in three zones, pools, pods and nodes, with defaults that tests
 //! change.
 
-use crate::solve;
+use crate::{Planner, solve};
 use plimsoll_model::catalog::{CapacityType, Catalog, InstanceType, Offering};
 use plimsoll_model::costs::NodeCosts;
 use plimsoll_model::identity::{CatalogId, NodeName, NodePoolName, PodUid, ShapeId};
@@ -12,7 +12,7 @@ use plimsoll_model::requirements::{NodeSelectorRequirement, NodeSelectorTerm, Op
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{
     BufferPod, ConsolidationPolicy, DaemonSet, Disruption, DisruptionReason, LabelSelector, Node, NodePool, NodeState,
-    Pod, PodAffinityTerm, PodDisruptionBudget, PodShape, PodState, Snapshot, TopologySpread,
+    Pod, PodAffinityTerm, PodDisruptionBudget, PodShape, PodState, Snapshot, SnapshotIndex, TopologySpread,
 };
 use plimsoll_model::taints::{Taint, TaintEffect, Toleration, TolerationOperator};
 use plimsoll_model::time::{Millis, Timestamp};
@@ -312,6 +312,12 @@ impl Cluster {
         let violations = plimsoll_invariants::check(&self.snapshot, &catalogs, &plan);
         assert!(violations.is_empty(), "{violations:#?}\n{plan:#?}");
         plan
+    }
+
+    /// Lower bound of the cost of any plan for the pods of `plan`, not cut to the cost of this plan.
+    pub(super) fn uncut_bound(&self, plan: &Plan) -> i64 {
+        let (sorted, catalogs) = (self.snapshot.sorted(), self.catalogs());
+        Planner::default().uncut_bound((&sorted, &SnapshotIndex::new(&sorted)), &catalogs, plan).0
     }
 }
 
