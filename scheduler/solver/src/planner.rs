@@ -219,8 +219,8 @@ impl Planner {
     ) -> MicroUsdPerHour {
         let options = &PlanOptions::default();
         let request = Request { snapshot, index, catalogs, options, originals: None, bounded: true, evenly: false };
-        // A bound that is raised to whole nodes is never higher than this.
-        let enough = MicroUsdPerHour(plan.hourly.0.saturating_mul(2));
+        // Raising the bound to whole nodes ends there. That is above the cost of the plan, so that a false bound shows.
+        let enough = MicroUsdPerHour(plan.hourly.0 + plan.hourly.0 / 8);
         self.with_prices(request, |planner, request| {
             planner.with_context(request, |context| {
                 crate::pipeline::uncut_bound(context, plan, &crate::pipeline::demand(context, plan), enough)
