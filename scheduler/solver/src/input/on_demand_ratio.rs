@@ -2,7 +2,8 @@
 //!
 //! Pods that run On-Demand already are chosen first, so that they stay. Pending pods come next. Pods on Spot come last:
 //! they change over when they are moved for another reason. Among equals, pods that can only run On-Demand come first,
-//! and pods that can only run on Spot come last.
+//! and pods that can only run on Spot come last. Among the others, pods are taken from all shapes in proportion: the
+//! names of workloads must not decide what a plan costs.
 
 use crate::input::context::tolerated;
 use crate::input::intern::Bits;
@@ -20,6 +21,9 @@ use plimsoll_model::requirements::NodeSelectorTerm;
 use plimsoll_model::snapshot::{Node, NodePool, OnDemandMix, Pod, PodShape, PodState, Snapshot, SnapshotIndex};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+
+/// Number of parts that the pods of one shape are divided into, to compare places in lists of different lengths.
+const PARTS: usize = 1 << 20;
 
 /// Pods to which a ratio applies together.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -82,11 +86,11 @@ pub(crate) fn applied(
                 choices.entry(&pod.shape).or_insert_with(|| pools.choice(&pod.shape));
             }
         }
-        let choice = |pod: &&Pod| choices.get(&pod.shape).copied().unwrap_or(Choice::Any);
+        let choice = |pod: &Pod| choices.get(&pod.shape).copied().unwrap_or(Choice::Any);
         if may_leave_out {
             pods.retain(|pod| choice(pod) != Choice::SpotOnly || rank(pod, &nodes) == 0);
         }
-        pods.sort_by_key(|pod| (rank(pod, &nodes), choice(pod), &pod.namespace, &pod.name, &pod.uid));
+        let pods = in_proportion(pods, &shapes, |pod| (rank(pod, &nodes), choice(pod)));
         for pod in pods.into_iter().take(least) {
             let Some(original) = shapes.get(&pod.shape).copied() else { continue };
             let shape = on_demand(original);
@@ -110,6 +114,26 @@ pub(crate) fn applied(
     mixed.shapes.extend(more.into_values());
     mixed.sort();
     Some((mixed, originals))
+}
+
+/// The pods by `key`. Among equals, any first part of the list has about the same share of the pods of each shape. If
+/// that is not possible, smaller pods come first: On-Demand costs less for them.
+fn in_proportion<'a>(
+    mut pods: Vec<&'a Pod>,
+    shapes: &BTreeMap<&ShapeId, &'a PodShape>,
+    key: impl Fn(&Pod) -> (u8, Choice),
+) -> Vec<&'a Pod> {
+    pods.sort_by_key(|pod| (key(pod), &pod.shape, &pod.namespace, &pod.name, &pod.uid));
+    let mut order = Vec::with_capacity(pods.len());
+    for same in pods.chunk_by(|a, b| (key(a), &a.shape) == (key(b), &b.shape)) {
+        for (number, pod) in same.iter().copied().enumerate() {
+            let middle = (2 * number + 1) * PARTS / (2 * same.len());
+            let requests = shapes.get(&pod.shape).map(|shape| &shape.requests);
+            order.push(((key(pod), middle, requests), pod));
+        }
+    }
+    order.sort_by_key(|(place, _)| *place);
+    order.into_iter().map(|(_, pod)| pod).collect()
 }
 
 /// Pods by group, with the ratio of the group.

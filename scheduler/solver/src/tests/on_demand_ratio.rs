@@ -154,6 +154,23 @@ fn pods_that_can_only_run_on_demand_count_first() {
 }
 
 #[test]
+fn the_share_of_a_pool_is_taken_from_all_workloads_whatever_their_names() {
+    for names in [["a", "b"], ["b", "a"]] {
+        let mut cluster = Cluster::with([pool_with_ratio(0, 50)]);
+        cluster.pending(names[0], 2, &shape(6000, 4)).pending(names[1], 2, &shape(500, 1));
+        let plan = cluster.plan();
+        // Each large pod needs a c5.2xlarge, and one of them is On-Demand. It has room for the small pods.
+        assert_eq!((plan.hourly.0, plan.unschedulable.len()), (320_000 + 128_000, 0), "{names:?}");
+    }
+    // One of two pods: the smaller one.
+    for names in [["a", "b"], ["b", "a"]] {
+        let mut cluster = Cluster::with([pool_with_ratio(1, 0)]);
+        cluster.pending(names[0], 1, &shape(7500, 15)).pending(names[1], 1, &shape(1500, 3));
+        assert_eq!(cluster.plan().hourly.0, 80_000 + 128_000, "{names:?}");
+    }
+}
+
+#[test]
 fn the_share_of_the_cheapest_pool_applies_whatever_its_name() {
     for (name, other) in [("a", "b"), ("b", "a")] {
         // The other pool sells On-Demand only, so it is dearer than Spot.
