@@ -138,8 +138,9 @@ fn component(context: &SolveContext<'_>, offerings: Places, demand: Vec<Demand>)
 
 #[expect(clippy::cast_possible_truncation, reason = "with a margin for rounding errors")]
 fn bound_of(context: &SolveContext<'_>, component: &Component, unreserved: &Places, work: &mut u64) -> Bound {
-    if context.reservations.iter().any(|(_, free)| *free > 0) {
-        return Bound::of(beside_reservations(context, component));
+    let reserved = free_instances(context, component);
+    if !reserved.is_empty() {
+        return Bound::of(beside_reservations(context, component, &reserved));
     }
     let Some(program) = program(context, component, unreserved) else { return Bound::of(fluid(context, component)) };
     let Program { kinds, rows } = &program;
@@ -164,18 +165,41 @@ fn fluid(context: &SolveContext<'_>, component: &Component) -> i64 {
     value(&rows(context, component, &shared, |_, _| Bits::default()), &load).max(component.single)
 }
 
-/// Bounds each resource separately and subtracts the worth of the free instances of all capacity reservations:
-/// whichever pods use them, the other pods cost at least their worth.
+/// Free instances of a capacity reservation: their number, and the capacity of each of its offerings that can run pods of
+/// a component.
+type FreeInstances = (i64, Vec<Amounts>);
+
+/// The capacity reservations that can run pods of the component.
+fn free_instances(context: &SolveContext<'_>, component: &Component) -> Vec<FreeInstances> {
+    let of_one = |(place, free): &(usize, i64)| {
+        let mut rooms = Vec::new();
+        for (id, pool) in context.pools.iter_enumerated().filter(|_| *free > 0) {
+            let counts = |one: &Id<Offering>| pool.is_reserved(*one) && pool.capacity(*one).get(*place) == Some(&1);
+            for offering in pool.usable.iter().filter(counts) {
+                let runs =
+                    |(shape, _): &Demand| context.shapes[*shape].fits[id].iter().any(|one| one.offerings.has(offering));
+                if component.demand.iter().any(runs) {
+                    // No node runs more than all pods.
+                    let room = pool.offerings[offering].room.iter().zip(&component.load);
+                    rooms.push(room.map(|(room, load)| *room.min(load)).collect());
+                }
+            }
+        }
+        (!rooms.is_empty()).then_some((*free, rooms))
+    };
+    context.reservations.iter().filter_map(of_one).collect()
+}
+
+/// Bounds each resource separately and subtracts the worth of free instances: whichever pods use them, the other pods
+/// cost at least their worth.
 #[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "with a margin for rounding errors")]
-fn beside_reservations(context: &SolveContext<'_>, component: &Component) -> i64 {
+fn beside_reservations(context: &SolveContext<'_>, component: &Component, reserved: &[FreeInstances]) -> i64 {
     let prices = columns::prices_of(&rows(context, component, &[], |_, _| Bits::default()), &component.load);
-    let mut reserved = 0.0;
-    for (place, free) in &context.reservations {
-        let offerings = context.pools.iter().flat_map(|pool| pool.usable.iter().map(move |one| (pool, one)));
-        let own = offerings.filter(|(pool, one)| pool.is_reserved(*one) && pool.capacity(*one).get(*place) == Some(&1));
-        let worth = own.map(|(pool, one)| resource_prices::worth(&prices, &pool.offerings[one].room));
-        reserved += worth.fold(0.0, f64::max) * (*free).max(0) as f64;
-    }
+    let worth = |(free, rooms): &FreeInstances| {
+        let each = rooms.iter().map(|room| resource_prices::worth(&prices, room));
+        each.fold(0.0, f64::max) * *free as f64
+    };
+    let reserved: f64 = reserved.iter().map(worth).sum();
     let rest = resource_prices::worth(&prices, &component.load) * (1.0 - 1e-9) - reserved * (1.0 + 1e-9);
     rest.max(0.0).ceil() as i64
 }

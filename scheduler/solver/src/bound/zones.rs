@@ -5,7 +5,7 @@
 //!
 //! A spread counts every zone that could get nodes, as for the planner. Plans that give up a zone are not covered.
 
-use super::{Component, Places, Program, places_of, program, resource_prices, rows, shared};
+use super::{Component, Places, Program, free_instances, places_of, program, resource_prices, rows, shared};
 use crate::input::context::SolveContext;
 use crate::input::intern::{Amounts, Bits, add};
 use crate::place::columns::{self, rules};
@@ -42,9 +42,7 @@ pub(super) type Spreads = BTreeMap<Id<PodShape>, Spread>;
 pub(super) fn spreads(context: &SolveContext<'_>, demand: &draft::Demand) -> Spreads {
     let topology = &context.topology;
     let over_zones = |group: &Id<Group>| topology.groups[*group].key == label::ZONE;
-    // The worth of free capacity reservations is known for the offerings of all zones together only.
-    let reserved = context.reservations.iter().any(|(_, free)| *free > 0);
-    if reserved || !topology.groups.ids().any(|group| over_zones(&group)) {
+    if !topology.groups.ids().any(|group| over_zones(&group)) {
         return Spreads::new();
     }
     let mut members: BTreeMap<Id<Group>, usize> = BTreeMap::new();
@@ -159,6 +157,10 @@ pub(super) fn least(
     work: &mut u64,
 ) -> i64 {
     if *work == 0 || !component.demand.iter().any(|(shape, _)| spreads.contains_key(shape)) {
+        return 0;
+    }
+    // The worth of free capacity reservations is known for the offerings of all zones together only.
+    if !free_instances(context, component).is_empty() {
         return 0;
     }
     let zones: IndexVec<Zone, (String, Places)> = by_zone(context, component).into_iter().collect();

@@ -9,6 +9,7 @@ use plimsoll_model::names::label;
 use plimsoll_model::plan::{Launch, Plan, PlanOptions, ReasonCode};
 use plimsoll_model::requirements::Operator;
 use plimsoll_model::snapshot::{NodePool, ReservationCount};
+use plimsoll_model::taints::TaintEffect;
 use proptest::prelude::*;
 
 /// Adds a reservation of a type in a zone with `free` instances.
@@ -71,6 +72,27 @@ fn reserved_instances_come_first_and_what_they_cannot_hold_goes_elsewhere() {
     let rest = plan.launches.iter().filter(|one| listed(one).is_empty());
     assert!(rest.flat_map(|one| one.offerings.first()).all(|one| one.capacity_type == CapacityType::Spot));
     assert!(plan.lower_bound.0 > 0, "four pods need a node that is not reserved: {plan:#?}");
+}
+
+#[test]
+fn reservations_that_no_pod_can_use_leave_the_bound_as_it_is() {
+    let tainted = NodePool { taints: vec![taint("dedicated", TaintEffect::NoSchedule)], ..any_capacity("reserved") };
+    let mut cluster = Cluster::with([pool("default"), tainted]);
+    reserve(&mut cluster, "cr-1", "c5.2xlarge", "a", 4);
+    let mut elsewhere = shape(900, 1);
+    elsewhere.tolerations = vec![tolerate("dedicated")];
+    let plan = cluster.pending("p", 4, &shape(900, 1)).plan();
+    assert_eq!((plan.hourly.0, plan.lower_bound.0), (160_000, 160_000));
+    // The same for pods that are spread over zones: a node in each zone.
+    let mut web = app("web", 1000);
+    web.topology_spread = vec![spread(label::ZONE, 1)];
+    let mut apart = cluster.clone();
+    apart.snapshot.pods.clear();
+    let plan = apart.pending("web", 3, &web).plan();
+    assert_eq!((plan.hourly.0, plan.lower_bound.0), (240_000, 240_000));
+    // Pods that tolerate the taint use the reservation, and cost almost nothing.
+    let plan = cluster.pending("q", 4, &elsewhere).plan();
+    assert!(plan.lower_bound <= plan.hourly && !all_listed(&plan).concat().is_empty(), "{plan:#?}");
 }
 
 #[test]
