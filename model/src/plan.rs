@@ -197,14 +197,14 @@ pub struct Launch {
 }
 
 impl Plan {
-    /// Upper bound on the distance to the optimal cost, as a fraction of the lower bound. Zero if nothing is launched
-    /// or no bound is known.
+    /// Upper bound on the distance to the optimal cost, as a fraction of the lower bound. Zero if nothing is launched.
+    /// `None` if no bound is known.
     #[must_use]
-    pub fn gap(&self) -> f64 {
-        if self.hourly.0 == 0 || self.lower_bound.0 <= 0 {
-            return 0.0;
+    pub fn gap(&self) -> Option<f64> {
+        if self.hourly.0 == 0 {
+            return Some(0.0);
         }
-        (self.hourly.usd() - self.lower_bound.usd()) / self.lower_bound.usd()
+        (self.lower_bound.0 > 0).then(|| (self.hourly.usd() - self.lower_bound.usd()) / self.lower_bound.usd())
     }
 
     /// Pods of all launches.
@@ -382,11 +382,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_gap_is_relative_to_the_lower_bound_and_zero_without_one() {
-        let table = [(1_100_000, 1_000_000, 0.1), (500, 500, 0.0), (0, 0, 0.0), (500, 0, 0.0)];
-        for (hourly, bound, gap) in table {
+    fn the_gap_is_relative_to_the_lower_bound_and_unknown_without_one() {
+        let gap = |hourly, bound| {
             let plan = Plan { hourly: MicroUsdPerHour(hourly), lower_bound: MicroUsdPerHour(bound), ..Plan::default() };
-            assert!((plan.gap() - gap).abs() < 1e-9, "{hourly} {bound}: {}", plan.gap());
+            plan.gap()
+        };
+        for (hourly, bound, expected) in [(1_100_000, 1_000_000, 0.1), (500, 500, 0.0), (0, 0, 0.0)] {
+            let found = gap(hourly, bound).unwrap();
+            assert!((found - expected).abs() < 1e-9, "{hourly} {bound}: {found}");
         }
+        assert!(gap(500, 0).is_none());
     }
 }

@@ -56,8 +56,10 @@ impl SchedulerMetrics {
                 &["controller"],
                 DURATION_BUCKETS_SECONDS,
             )?,
-            plan_gap_ratio: metrics
-                .ratio("plan_gap_ratio", "How far the cost of plans that launch may be above the optimum.")?,
+            plan_gap_ratio: metrics.ratio(
+                "plan_gap_ratio",
+                "How far the cost of plans that launch may be above the optimum. Plans without a lower bound do not count.",
+            )?,
             invalid_plans: metrics.counter("invalid_plans_total", "Plans that failed their check.")?,
             abandoned_plans: metrics
                 .counter("abandoned_plans_total", "Plans that were not completed because a newer snapshot came.")?,

@@ -336,8 +336,8 @@ impl Session {
             self.metrics.left_out.with_label_values(&[cause]).inc_by(u64::try_from(pods).unwrap_or(u64::MAX));
         }
         self.metrics.plans.with_label_values(&["session"]).inc();
-        if !plan.launches.is_empty() {
-            self.metrics.plan_gap_ratio.observe(plan.gap());
+        if let Some(gap) = plan.gap().filter(|_| !plan.launches.is_empty()) {
+            self.metrics.plan_gap_ratio.observe(gap);
         }
         tracing::debug!(
             cluster = self.cluster,

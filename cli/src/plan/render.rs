@@ -93,7 +93,7 @@ fn price(price: MicroUsdPerHour) -> Value {
     Number::from_f64(price.usd()).map_or(Value::Null, Value::Number)
 }
 
-/// Relative distance of the cost from the lower bound, with at most six decimals.
+/// Relative distance of the cost from the lower bound, with at most six decimals; null without a bound.
 fn gap(plan: &Plan) -> Value {
-    json!((plan.gap() * 1e6).round() / 1e6)
+    json!(plan.gap().map(|gap| (gap * 1e6).round() / 1e6))
 }
