@@ -74,7 +74,7 @@ pub(super) async fn execute(
             let node = deps.stores.nodes.get(&node.0)?;
             Some(view::pool_of(node.metadata.labels.as_ref()).to_owned()).filter(|pool| !pool.is_empty())
         };
-        deps.unexecuted.note(&plan, pool_of);
+        deps.unexecuted.note(&plan, &deps.catalogs.all(), pool_of);
     }
     deps.fence.check_admission().map_err(|error| refused(&error))?;
     driver::check(&deps.drivers, &driver).await?;

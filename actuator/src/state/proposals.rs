@@ -3,6 +3,7 @@
 //! A plan is repeated in each cycle until somebody acts on it. So proposals are counted by what they are about: a launch
 //! by its pods, a removal by its node. Costs are never added up over plans; they are those of the last plan.
 
+use super::catalogs::Entries;
 use plimsoll_model::identity::{NodeName, PodUid};
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::plan::{Launch, Plan};
@@ -55,13 +56,14 @@ struct LastPlan {
 }
 
 impl Proposals {
-    /// Adds the proposals of a plan. `pool_of` tells the NodePool of a node.
-    pub(crate) fn note(&mut self, plan: &Plan, pool_of: impl Fn(&NodeName) -> Option<String>) {
+    /// Adds the proposals of a plan. `pool_of` tells the NodePool of a node. Launches have the prices of `catalogs`, as
+    /// nodes do: a plan's prices include NodeOverlays and node costs.
+    pub(crate) fn note(&mut self, plan: &Plan, catalogs: &Entries, pool_of: impl Fn(&NodeName) -> Option<String>) {
         let mut last = LastPlan::default();
         let mut without_pods: BTreeMap<&str, usize> = BTreeMap::new();
         for launch in &plan.launches {
             let hourly = last.launched.entry(launch.node_pool.0.clone()).or_default();
-            *hourly = *hourly + launch.price();
+            *hourly = *hourly + list_price(catalogs, launch).unwrap_or_else(|| launch.price());
             if launch.pods.is_empty() {
                 *without_pods.entry(&launch.node_pool.0).or_default() += 1;
             } else if self.is_new(launch) {
@@ -132,6 +134,13 @@ impl Proposals {
         };
         pools.into_iter().map(of_pool).collect()
     }
+}
+
+/// List price of the offering that a launch counts; `None` if the catalog of its node class lacks it.
+fn list_price(catalogs: &Entries, launch: &Launch) -> Option<MicroUsdPerHour> {
+    let choice = launch.offerings.first()?;
+    let (_, catalog) = catalogs.get(&launch.node_class)?.catalog.as_ref()?;
+    catalog.find(choice).map(|(_, offering)| offering.list_price())
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Actions of plans that were not executed because writes are paused.
 
+use super::catalogs::Entries;
 use super::proposals::Proposals;
 use parking_lot::Mutex;
 use plimsoll_model::identity::NodeName;
@@ -31,9 +32,10 @@ impl Default for Unexecuted {
 }
 
 impl Unexecuted {
-    /// Records a plan that is not executed. `pool_of` tells the NodePool of a node.
-    pub fn note(&self, plan: &Plan, pool_of: impl Fn(&NodeName) -> Option<String>) {
-        self.proposals.lock().note(plan, pool_of);
+    /// Records a plan that is not executed. `catalogs` have the list prices of launches. `pool_of` tells the NodePool of
+    /// a node.
+    pub fn note(&self, plan: &Plan, catalogs: &Entries, pool_of: impl Fn(&NodeName) -> Option<String>) {
+        self.proposals.lock().note(plan, catalogs, pool_of);
         let mut intent = Intent { removals: plan.terminations.len(), ..Intent::default() };
         for launch in &plan.launches {
             *intent.launches.entry(launch.node_pool.0.clone()).or_default() += 1;

@@ -1,5 +1,6 @@
 use super::*;
-use plimsoll_model::catalog::CapacityType;
+use crate::state::catalogs::CatalogEntry;
+use plimsoll_model::catalog::{CapacityType, Catalog, InstanceType, Offering};
 use plimsoll_model::identity::{ActionId, NodePoolName};
 use plimsoll_model::plan::{OfferingChoice, PodRef, Termination};
 use plimsoll_model::resources::Resources;
@@ -54,7 +55,7 @@ fn plan(launches: &[Launch], removed: &[&str]) -> Plan {
 
 /// All nodes belong to the pool `general`.
 fn note(proposals: &mut Proposals, plan: &Plan) {
-    proposals.note(plan, |_| Some("general".to_owned()));
+    proposals.note(plan, &Entries::default(), |_| Some("general".to_owned()));
 }
 
 fn report(proposals: &Proposals) -> PoolReport {
@@ -101,6 +102,48 @@ fn pools_without_a_plan_report_their_cost_and_pools_are_kept_apart() {
     note(&mut proposals, &plan(&[launch("other", 70_000, &["a"])], &[]));
     let report = report(&proposals);
     assert_eq!((report.launches, report.planned), (0, Some(MicroUsdPerHour(500_000))));
+}
+
+/// The catalog of the node class `default`: the offering of [`launch`] at this price.
+fn catalogs(price: i64) -> Entries {
+    let offering = Offering {
+        zone: "a".to_owned(),
+        zone_id: "id-a".to_owned(),
+        capacity_type: CapacityType::OnDemand,
+        price: MicroUsdPerHour(price),
+        list_price: None,
+        available: true,
+        reservation: None,
+    };
+    let kind = InstanceType {
+        name: "m6i.large".to_owned(),
+        architecture: "amd64".to_owned(),
+        operating_systems: vec!["linux".to_owned()],
+        capacity: Resources::default(),
+        overhead: Resources::default(),
+        labels: BTreeMap::new(),
+        offerings: vec![offering],
+    };
+    let catalog = Catalog { region: "r".to_owned(), instance_types: vec![kind] };
+    let entry = CatalogEntry {
+        node_class: "default".to_owned(),
+        generation: 1,
+        catalog: Some((catalog.id(), Arc::new(catalog))),
+        is_provisional: false,
+        offered: Arc::default(),
+        unsent: None,
+        problem: None,
+    };
+    Arc::new(BTreeMap::from([("default".to_owned(), Arc::new(entry))]))
+}
+
+#[test]
+fn launches_count_list_prices_as_nodes_do() {
+    let mut proposals = Proposals::default();
+    // The plan counts node costs, too.
+    let plan = plan(&[launch("general", 160_000, &["a"])], &["n1"]);
+    proposals.note(&plan, &catalogs(100_000), |_| Some("general".to_owned()));
+    assert_eq!(report(&proposals).planned, Some(MicroUsdPerHour(500_000)), "a node of the same price is replaced");
 }
 
 #[test]
