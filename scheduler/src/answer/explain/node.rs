@@ -4,10 +4,11 @@ use super::protection::{self, Evictions};
 use super::{amounts, count_text, entry, find_node, names_text, state_text};
 use crate::answer::AnswerError;
 use crate::answer::solve_input::SolveInput;
-use plimsoll_model::catalog::CapacityType;
+use plimsoll_model::catalog::{CapacityType, Catalog, Offering};
 use plimsoll_model::disruption;
-use plimsoll_model::money::MicroUsdPerHour;
+use plimsoll_model::identity::CatalogId;
 use plimsoll_model::names::label;
+use plimsoll_model::overlay;
 use plimsoll_model::plan::{Plan, PodRef, Termination};
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{DisruptionReason, Node, NodePool, Pod, PodShape, PodState, Snapshot};
@@ -43,21 +44,24 @@ pub(super) fn explain(input: &SolveInput, plan: &Plan, name: &str) -> Result<Vec
 fn identity(input: &SolveInput, node: &Node) -> String {
     let keys = [label::INSTANCE_TYPE, label::CAPACITY_TYPE, label::ZONE];
     let mut parts: Vec<String> = keys.iter().filter_map(|key| node.labels.get(*key).cloned()).collect();
-    parts.extend(price(input, node).map(|price| format!("{price} USD per hour")));
+    parts.extend(price(input, node));
     if parts.is_empty() { "unknown".to_owned() } else { parts.join(", ") }
 }
 
-/// Price of the node in its pool's catalog.
-fn price(input: &SolveInput, node: &Node) -> Option<MicroUsdPerHour> {
-    let pool = pool_of(&input.snapshot, node)?;
-    let catalog = input.catalogs.get(pool.catalog.as_ref()?)?;
-    let instance_type = catalog.get(node.labels.get(label::INSTANCE_TYPE)?)?;
-    let zone = node.labels.get(label::ZONE)?;
-    let capacity_type = CapacityType::parse(node.labels.get(label::CAPACITY_TYPE)?)?;
-    let reservation = node.labels.get(label::CAPACITY_RESERVATION_ID).map(String::as_str);
-    let key = (zone.as_str(), capacity_type, reservation);
-    let offering = instance_type.offerings.iter().find(|offering| offering.key() == key);
-    offering.map(|offering| offering.price)
+/// Price of the node, and what plans count instead because of NodeOverlays or node costs.
+fn price(input: &SolveInput, node: &Node) -> Option<String> {
+    let overlaid = overlay::applied(&input.snapshot, &input.catalogs);
+    let (snapshot, catalogs) = overlaid.as_ref().map_or((&input.snapshot, &input.catalogs), |(one, all)| (one, all));
+    let offering = offering(snapshot, catalogs, node)?;
+    let (price, counted) = (offering.list_price(), offering.price);
+    let counts = if counted == price { String::new() } else { format!(", counts as {counted}") };
+    Some(format!("{price} USD per hour{counts}"))
+}
+
+/// The offering that the node was bought as, in its pool's catalog.
+fn offering<'a>(snapshot: &Snapshot, catalogs: &'a BTreeMap<CatalogId, Catalog>, node: &Node) -> Option<&'a Offering> {
+    let pool = pool_of(snapshot, node)?;
+    catalogs.get(pool.catalog.as_ref()?)?.offering_of(&node.labels)
 }
 
 fn pool_of<'a>(snapshot: &'a Snapshot, node: &Node) -> Option<&'a NodePool> {
@@ -187,7 +191,7 @@ fn unfit(input: &SolveInput, node: &Node, pool: &NodePool) -> Option<String> {
     if let Some(problem) = &pool.not_ready {
         return Some(format!("NodePool {name} is not ready ({}): only its empty nodes are consolidated", problem.code));
     }
-    let is_unknown = price(input, node).is_none();
+    let is_unknown = offering(&input.snapshot, &input.catalogs, node).is_none();
     is_unknown.then(|| format!("its price is unknown: the catalog of NodePool {name} does not have it"))
 }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use plimsoll_model::catalog::CapacityType;
+use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::names::label;
 use plimsoll_model::snapshot::{PoolProblem, VolumeTopology};
 
@@ -90,6 +91,14 @@ fn a_removed_node_names_the_reason_and_the_targets_of_its_pods() {
     assert_eq!(text[..7], expected);
     assert!(text[7].starts_with("goes          Underutilized, saves 0."), "{text:#?}");
     assert!(text[8].contains("default/a"), "{text:#?}");
+}
+
+#[test]
+fn a_node_names_its_price_and_what_plans_count_instead() {
+    let mut snapshot = two_half_empty();
+    snapshot.node_pools[0].costs.per_node = MicroUsdPerHour(500_000);
+    let text = explain_node(&snapshot, "n0");
+    assert_eq!(text[2], "instance      m.xlarge, on-demand, a, 0.2 USD per hour, counts as 0.7");
 }
 
 /// The first node drifts and has a grace period. Its first pod must not be disrupted.
