@@ -81,7 +81,8 @@ fn cost(plan: &Plan) -> String {
     if plan.hourly.0 > 0 {
         let _ = write!(text, "; lower bound for the same pods: {}", plan.lower_bound);
         if plan.lower_bound < plan.hourly {
-            text.push_str(" (the bound ignores topology over zones, pod affinity, limits, weights and minValues)");
+            text.push_str(" (the bound ignores pod affinity, limits, weights and minValues, and topology over zones");
+            text.push_str(" except for required spreads of workloads all of whose pods get new nodes)");
         }
     }
     if !plan.terminations.is_empty() {

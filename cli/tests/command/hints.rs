@@ -261,6 +261,9 @@ fn weights_that_cost_much_bring_a_hint() {
     let dear = run(&other.replace("spec:\n  template", "spec:\n  weight: 10\n  template"));
     let hint = "hint: the weights of the NodePools cost 0.26 USD per hour: with equal weights, the launches would cost 0.1 instead of 0.36\n";
     assert!(dear.status == 0 && dear.stdout.contains("heavy") && dear.stderr.contains(hint), "{dear:?}");
+    let bound = "lower bound for the same pods: 0.1 (the bound ignores pod affinity, limits, weights and minValues, and topology \
+                 over zones except for required spreads of workloads all of whose pods get new nodes)";
+    assert!(dear.stdout.contains(bound), "{dear:?}");
     let alike = run(&other);
     assert!(alike.status == 0 && !alike.stderr.contains("weights"), "{alike:?}");
 }
