@@ -64,6 +64,30 @@ fn limits_of_each_pool_hold() {
     assert_eq!((pools, plan.unschedulable.len()), (vec!["cheap", "dear", "dear"], 0));
 }
 
+/// The limit of one pool permits two small nodes, or a large one. Two small nodes in the cheap zone are best, together
+/// with nodes of the other pool, which has no limit.
+#[test]
+fn a_pool_with_a_limit_gets_what_is_cheapest_there() {
+    for (limited, free) in [("a", "z"), ("z", "a")] {
+        let mut first = pool(limited);
+        first.limits.set("cpu", 8000);
+        let mut second = pool(free);
+        second.requirements.push(requirement(label::ZONE, Operator::In, &["zone-a", "zone-c"]));
+        let mut cluster = Cluster::with([first, second]);
+        cluster.catalog.instance_types = vec![instance("c5.2xlarge", 8, 16, 0), instance("c5.xlarge", 4, 8, 0)];
+        for (kind, prices) in [("c5.2xlarge", [150_000, 0, 100_000]), ("c5.xlarge", [0, 26_000, 59_000])] {
+            let kind = cluster.catalog.instance_types.iter_mut().find(|one| one.name == kind).unwrap();
+            for (zone, price) in ["zone-a", "zone-b", "zone-c"].into_iter().zip(prices) {
+                let here = kind.offerings.iter_mut().filter(|one| one.zone == zone);
+                here.for_each(|one| (one.price.0, one.available) = (price, price > 0));
+            }
+        }
+        // Seven pods on a large node, and three on a small one.
+        let plan = cluster.pending("p", 15, &shape(1100, 1)).plan();
+        assert_eq!((plan.hourly.0, plan.unschedulable.len()), (2 * 26_000 + 100_000 + 59_000, 0), "{limited}");
+    }
+}
+
 /// A node is replaced by a node of another pool of the same weight if that is cheaper.
 #[test]
 fn a_replacement_comes_from_the_cheapest_pool() {

@@ -168,14 +168,19 @@ impl<'w, 'a> Workspace<'w, 'a> {
         best
     }
 
-    /// A new launch of the first pool that can have one.
+    /// A new launch of the highest weight of pools that can have one. Of several such pools, that with the lowest price
+    /// per pod.
     fn alone(&mut self, kind: Id<BinKind>, count: usize) -> Option<Choice> {
         let context = self.context;
         let one = &self.kinds[kind];
         let shape = &context.shapes[one.shape];
+        let mut found: Option<Choice> = None;
         for (pool, fits) in one.fits.iter_enumerated() {
-            let most = Bin::empty(context, pool).admission(context, one, count);
             let view = &context.pools[pool];
+            if found.as_ref().is_some_and(|known| context.pools[known.pool].pool.weight > view.pool.weight) {
+                break;
+            }
+            let most = Bin::empty(context, pool).admission(context, one, count);
             let mut best: Option<(i64, std::cmp::Reverse<usize>)> = None;
             for offering in fits.iter().flat_map(|one| one.offerings.iter()) {
                 let room = &view.offerings[offering].room;
@@ -186,16 +191,18 @@ impl<'w, 'a> Workspace<'w, 'a> {
                         && limits::allows(&self.headroom[pool], view.capacity(offering))
                 };
                 if fitting && allowed() {
-                    let found = (rate(view.price(offering).saturating_add(PER_NODE), n), std::cmp::Reverse(n));
-                    best = Some(best.map_or(found, |known| known.min(found)));
+                    let here = (rate(view.price(offering).saturating_add(PER_NODE), n), std::cmp::Reverse(n));
+                    best = Some(best.map_or(here, |known| known.min(here)));
                 }
             }
             self.price_lookups = self.price_lookups.saturating_sub(1);
-            if let Some((rate, n)) = best {
-                return Some(Choice { bin: None, pool, n: n.0, rate });
+            if let Some((rate, std::cmp::Reverse(n))) = best
+                && found.as_ref().is_none_or(|known| (rate, known.n) < (known.rate, n))
+            {
+                found = Some(Choice { bin: None, pool, n, rate });
             }
         }
-        None
+        found
     }
 }
 
