@@ -165,8 +165,8 @@ fn fluid(context: &SolveContext<'_>, component: &Component) -> i64 {
     value(&rows(context, component, &shared, |_, _| Bits::default()), &load).max(component.single)
 }
 
-/// Free instances of a capacity reservation: their number, and the capacity of each of its offerings that can run pods of
-/// a component.
+/// Free instances of a capacity reservation: their number, and the capacity of each of its offerings that can run pods
+/// of a component.
 type FreeInstances = (i64, Vec<Amounts>);
 
 /// The capacity reservations that can run pods of the component.
@@ -260,8 +260,8 @@ struct Program {
 }
 
 impl Program {
-    /// Merges kinds with equal requests. A merged kind can run wherever one of its parts can, and a node may run as many
-    /// of its pods as of all parts together, so each solution of the original program remains a solution.
+    /// Merges kinds with equal requests. A merged kind can run wherever one of its parts can, and a node may run as
+    /// many of its pods as of all parts together, so each solution of the original program remains a solution.
     fn coarser(self) -> Self {
         let mut kinds = PodKinds::new();
         let mut known: BTreeMap<Amounts, KindId> = BTreeMap::new();

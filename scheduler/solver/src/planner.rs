@@ -209,7 +209,7 @@ impl Planner {
         })
     }
 
-    /// Lower bound of the cost of any plan for the pods of `plan`, not cut to the cost of this plan: a false bound shows.
+    /// Lower bound of the cost of any plan for the pods of `plan`, not cut to the cost of this plan.
     #[cfg(test)]
     pub(crate) fn uncut_bound(
         &mut self,
