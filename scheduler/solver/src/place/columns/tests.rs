@@ -109,13 +109,27 @@ proptest! {
         pods in proptest::collection::vec(([1..9_i64, 0..9_i64], 1..5_usize), 1..4),
         nodes in proptest::collection::vec((20..200_i64, [8..24_i64, 8..24_i64]), 1..5),
     ) {
-        let (few, offers) = (kinds(&pods), rows(&nodes, pods.len()));
-        let root = solve(&few, &offers, &mut 1_000_000).unwrap().bound;
-        let (optimum, _) = small::optimum(&few, &offers, &mut 1_000_000).unwrap();
-        let optimum = money(optimum);
-        let found = whole(&pods, &nodes, optimum * 1.5);
-        prop_assert!(found >= root && found <= optimum * (1.0 + 1e-9), "{root} {found} {optimum}");
-        // The bound for an optimal plan is at least the fractional bound.
-        prop_assert!(whole(&pods, &nodes, optimum) >= root);
+        compare_with_whole_nodes(&pods, &nodes)?;
     }
+
+    /// Of the second resource, nodes have so little that some pods use it up.
+    #[test]
+    fn the_same_holds_if_a_resource_is_used_up(
+        pods in proptest::collection::vec(([1..9_i64, 0..2_i64], 1..5_usize), 1..4),
+        nodes in proptest::collection::vec((20..200_i64, [8..24_i64, 1..3_i64]), 1..5),
+    ) {
+        compare_with_whole_nodes(&pods, &nodes)?;
+    }
+}
+
+fn compare_with_whole_nodes(pods: &[([i64; 2], usize)], nodes: &[(i64, [i64; 2])]) -> Result<(), TestCaseError> {
+    let (few, offers) = (kinds(pods), rows(nodes, pods.len()));
+    let root = solve(&few, &offers, &mut 1_000_000).unwrap().bound;
+    let (optimum, _) = small::optimum(&few, &offers, &mut 1_000_000).unwrap();
+    let optimum = money(optimum);
+    let found = whole(pods, nodes, optimum * 1.5);
+    prop_assert!(found >= root && found <= optimum * (1.0 + 1e-9), "{root} {found} {optimum}");
+    // The bound for an optimal plan is at least the fractional bound.
+    prop_assert!(whole(pods, nodes, optimum) >= root);
+    Ok(())
 }
