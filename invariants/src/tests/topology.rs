@@ -112,6 +112,30 @@ fn pods_that_wait_for_each_other_have_no_first_one() {
         web(case, "fits", |_| {});
         web(case, "stays", |_| {});
     });
+    let db = |term: &mut PodAffinityTerm| {
+        let match_labels = [("app".to_owned(), "db".to_owned())].into();
+        term.selector = Some(LabelSelector { match_labels, match_expressions: Vec::new() });
+    };
+    let each_other = |case: &mut Case| {
+        let (to_web, mut to_db) = (term(label::ZONE, false), term(label::ZONE, false));
+        db(&mut to_db);
+        pin(case);
+        case.plan.placements.clear();
+        case.plan.launches[0].pods.insert(0, pod_ref("fits"));
+        web(case, "fits", |shape| shape.pod_affinity.push(to_db));
+        case.reshape("new", |shape| {
+            shape.labels.insert("app".into(), "db".into());
+            shape.pod_affinity.push(to_web);
+        });
+    };
+    rejected("pod ns/fits cannot run on launch launch: podAffinity over topology.kubernetes.io/zone", each_other);
+    accepted(|case| {
+        each_other(case);
+        // The first pod follows a running one, and the other follows the first.
+        add_node(case, |_| {});
+        case.pod("stays").state = PodState::Bound(NodeName::from("n9"));
+        case.reshape("stays", |shape| drop(shape.labels.insert("app".into(), "db".into())));
+    });
 }
 
 #[test]

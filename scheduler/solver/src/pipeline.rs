@@ -161,8 +161,8 @@ fn place<'a>(context: &mut SolveContext<'a>, start: &State, wanted: &[PodGroup<'
         place_left(context, &mut state, &mut placed);
         let uneven = topology::uneven(context, &start.counts, &placed);
         if uneven.is_empty() || round == retries::FEW {
-            topology::restrict(context, &start.counts, &mut placed);
             place_counted(context, &mut state, &mut placed);
+            topology::restrict(context, &start.counts, &mut placed);
             return (state, placed);
         }
         context.assign_counted(uneven);
@@ -189,11 +189,14 @@ fn place_left<'a>(context: &SolveContext<'a>, state: &mut State, placed: &mut Pl
 /// Places pods that were left because the spreads of other pods count them. kube-scheduler does not hold them back.
 fn place_counted<'a>(context: &mut SolveContext<'a>, state: &mut State, placed: &mut Placed<'a>) {
     let is_counted = |pod_group: &PodGroup<'_>| context.topology.is_assigned_for_others(pod_group.shape);
-    if placed.left.iter().any(is_counted) {
+    let (counted, others): (Vec<_>, Vec<_>) = std::mem::take(&mut placed.left).into_iter().partition(is_counted);
+    placed.left = counted;
+    if !placed.left.is_empty() {
         let assigned = std::mem::take(&mut context.topology.assigned_spreads);
         place_left(context, state, placed);
         context.topology.assigned_spreads = assigned;
     }
+    placed.left.extend(others);
 }
 
 /// Returns the pod groups to place, including pods of expired nodes, and the pods with an unsupported feature.

@@ -22,23 +22,30 @@ use std::collections::{BTreeMap, BTreeSet};
 struct Waiting {
     key: String,
     shapes: BTreeSet<ShapeId>,
+    /// Number of all unplaced pods.
+    unplaced: usize,
 }
 
 /// Gives up domains for the unplaced pods: for all pods of a key together, then for each workload separately, since
 /// other pods may still need the domains.
 pub(super) fn give_up(best: &mut Best<'_>) {
+    if keys(best).is_empty() {
+        return;
+    }
+    let index = SnapshotIndex::new(best.inputs.snapshot);
     let mut tried: Vec<Waiting> = Vec::new();
-    while tried.len() < retries::FEW {
-        // A plan with more pods may leave others, which wait for domains of another key.
-        let Some(waiting) = keys(best).into_iter().find(|waiting| !tried.contains(waiting)) else { return };
-        let index = SnapshotIndex::new(best.inputs.snapshot);
+    while tried.len() < retries::SEVERAL {
+        // A plan with more pods may leave others, or the same may need a domain of each of their keys to be given up.
+        let is_known = |waiting: &Waiting| tried.iter().any(|one| one.key == waiting.key);
+        let untried = keys(best).into_iter().filter(|waiting| !tried.contains(waiting));
+        let Some(waiting) = untried.min_by_key(is_known) else { return };
         if !is_shared(best.inputs.snapshot, &waiting) {
             give_up_for(best, &index, &waiting, Scope::Pools);
         }
         for shape in waiting.shapes.iter().take(retries::FEW) {
             for scope in [Scope::Shapes, Scope::Related] {
                 if unplaced_by_shape(best.inputs.snapshot, &best.plan).contains_key(shape) {
-                    let own = Waiting { key: waiting.key.clone(), shapes: [shape.clone()].into() };
+                    let own = Waiting { shapes: [shape.clone()].into(), key: waiting.key.clone(), ..waiting };
                     give_up_for(best, &index, &own, scope);
                 }
             }
@@ -116,7 +123,8 @@ fn keys(best: &Best<'_>) -> Vec<Waiting> {
             keys.entry(key.to_owned()).or_default().insert(shape.id.clone());
         }
     }
-    keys.into_iter().map(|(key, shapes)| Waiting { key, shapes }).collect()
+    let unplaced = unplaced_by_shape.values().sum();
+    keys.into_iter().map(|(key, shapes)| Waiting { key, shapes, unplaced }).collect()
 }
 
 /// Whether pending pods of other workloads are spread over the same key, so that they may need the domains.
