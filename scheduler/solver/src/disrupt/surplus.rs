@@ -2,6 +2,7 @@
 
 use super::candidates::{self, Candidate};
 use super::{Removal, Removed};
+use crate::explain::unsupported;
 use crate::input::context::SolveContext;
 use crate::place::{Placed, State, buffer_pods, pod_groups, static_pools, topology};
 use plimsoll_model::index::Id;
@@ -39,6 +40,9 @@ pub(super) fn remove<'a>(context: &SolveContext<'a>, state: &mut State, removal:
             }
             let reason = if candidate.empty { DisruptionReason::Empty } else { DisruptionReason::Underutilized };
             let wanted = pod_groups::by_shape(context, candidate.pods.iter().copied());
+            if wanted.iter().any(|pod_group| unsupported(context.shapes[pod_group.shape].shape).is_some()) {
+                continue;
+            }
             let of_buffers = removal.placed_buffer_pods.get(&candidate.node).cloned().unwrap_or_default();
             let gone = removal.attempt(context, state, &candidate, reason, |state| {
                 pod_groups::leave(context, state, &wanted);

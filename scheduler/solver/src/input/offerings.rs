@@ -296,8 +296,12 @@ impl<'a> PoolView<'a> {
         all
     }
 
-    /// Like [`Self::alternatives`], restricted to offerings to which the pod's volumes can be attached.
+    /// Like [`Self::alternatives`], restricted to offerings to which the pod's volumes can be attached. A volume with a
+    /// problem cannot be attached anywhere.
     pub(crate) fn attachable(&self, shape: &PodShape) -> Vec<Alternative> {
+        if shape.volumes.iter().any(|volume| volume.problem.is_some()) {
+            return Vec::new();
+        }
         let mut all = self.alternatives(shape);
         for volume in shape.volumes.iter().filter(|volume| !volume.alternatives.is_empty()) {
             let mut kept = Vec::new();

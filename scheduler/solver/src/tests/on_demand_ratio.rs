@@ -5,7 +5,7 @@ use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::names::label;
 use plimsoll_model::plan::{Plan, ReasonCode};
 use plimsoll_model::requirements::Operator;
-use plimsoll_model::snapshot::{NodePool, OnDemandMix, OnDemandRatio, PodShape, UnavailableOffering};
+use plimsoll_model::snapshot::{NodePool, OnDemandMix, OnDemandRatio, PodShape, UnavailableOffering, VolumeTopology};
 use plimsoll_model::time::Millis;
 
 const OD: CapacityType = CapacityType::OnDemand;
@@ -119,6 +119,19 @@ fn a_pool_says_it_for_all_pods_that_do_not() {
     cluster.pending("p", 3, &shape(1000, 2)).pending("q", 4, &shape(500, 2)).pending("own", 2, &with_ratio(0, 0));
     // The first of 7, and half of the other 6.
     assert_eq!(split(&cluster.plan()), (4, 5));
+}
+
+#[test]
+fn a_pod_that_no_pool_can_run_takes_no_share_of_a_pool() {
+    let lost = VolumeTopology {
+        claim: "data".into(),
+        driver: String::new(),
+        alternatives: Vec::new(),
+        problem: Some("persistent volume claim \"data\" not found".into()),
+    };
+    let small = PodShape { volumes: vec![lost], ..shape(500, 1) };
+    let plan = Cluster::with([pool_with_ratio(1, 0)]).pending("a", 1, &small).pending("b", 1, &shape(2000, 4)).plan();
+    assert_eq!((split(&plan), refused(&plan)), ((1, 0), vec![ReasonCode::VolumeProblem]));
 }
 
 /// A pool with a ratio.

@@ -3,7 +3,7 @@
 use super::builder::*;
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::plan::{PlanOptions, ReasonCode};
-use plimsoll_model::snapshot::{CapacityQuota, DisruptionReason, NodePool, NodeState};
+use plimsoll_model::snapshot::{CapacityQuota, DisruptionReason, NodePool, NodeState, PodShape, VolumeTopology};
 use std::collections::BTreeSet;
 
 fn static_pool(replicas: u64) -> NodePool {
@@ -159,4 +159,28 @@ fn a_surplus_node_that_expires_gets_no_successor() {
     node(&mut cluster, "n2");
     let plan = cluster.plan();
     assert_eq!((removed(&plan), plan.launches.len()), (vec![("n1", DisruptionReason::Expired)], 0));
+}
+
+#[test]
+fn a_surplus_node_whose_pods_cannot_be_planned_stays() {
+    let unknown = VolumeTopology {
+        claim: "data".into(),
+        driver: String::new(),
+        alternatives: Vec::new(),
+        problem: Some("persistent volume claim \"data\" not found".into()),
+    };
+    let volume = PodShape { volumes: vec![unknown], ..shape(500, 1) };
+    let devices = PodShape { resource_claims: vec!["gpu".into()], ..shape(500, 1) };
+    for pod in [volume, devices] {
+        let mut cluster = Cluster::with([static_pool(1), pool("default")]);
+        for name in ["n1", "n2"] {
+            node(&mut cluster, name);
+            cluster.bound(&format!("on-{name}"), name, &pod);
+        }
+        assert_eq!(removed(&cluster.plan()), []);
+        // The pod of the other node can be planned.
+        cluster.snapshot.pods.pop();
+        cluster.bound("plain", "n2", &shape(500, 1));
+        assert_eq!(removed(&cluster.plan()), [("n2", DisruptionReason::Underutilized)]);
+    }
 }
