@@ -110,13 +110,13 @@ pub fn raise_allocatable(nodes: &mut [Node], pools: &[NodePool], catalogs: &BTre
         let Some(kind) = node.labels.get(label::INSTANCE_TYPE).and_then(|name| catalog.get(name)) else { continue };
         let expected = kind.allocatable();
         for name in defined {
-            if node.allocatable.get(name) >= expected.get(name) {
-                continue;
-            }
-            node.allocatable.set(name, expected.get(name));
-            if name.starts_with("hugepages-") {
-                // Huge pages are taken from the memory.
+            let amount = expected.get(name);
+            if amount > 0 && name.starts_with("hugepages-") {
+                // Huge pages are taken from the memory, also if the claim requests all of them.
                 node.allocatable.set(MEMORY, expected.get(MEMORY).min(node.allocatable.get(MEMORY)));
+            }
+            if node.allocatable.get(name) < amount {
+                node.allocatable.set(name, amount);
             }
         }
     }
