@@ -48,7 +48,12 @@ struct Pools<'a> {
     views: IndexVec<NodePool, PoolView<'a>>,
     /// What the limits leave.
     headroom: IndexVec<NodePool, Headroom>,
+    /// By resource, the cheapest way to get it On-Demand; `None` if no pool sells it.
+    unit_prices: Vec<Option<UnitPrice>>,
 }
+
+/// Price of an offering in micro-USD per hour, and how much of a resource a node of it has for pods.
+type UnitPrice = (i64, i64);
 
 /// The snapshot in which the pods that must run On-Demand require it, with the original shapes of these pods; `None` if
 /// no pod must.
@@ -90,7 +95,7 @@ pub(crate) fn applied(
         if may_leave_out {
             pods.retain(|pod| choice(pod) != Choice::SpotOnly || rank(pod, &nodes) == 0);
         }
-        let pods = in_proportion(pods, &shapes, |pod| (rank(pod, &nodes), choice(pod)));
+        let pods = in_proportion(pods, |shape| pools.cost(shape), |pod| (rank(pod, &nodes), choice(pod)));
         for pod in pods.into_iter().take(least) {
             let Some(original) = shapes.get(&pod.shape).copied() else { continue };
             let shape = on_demand(original);
@@ -117,19 +122,20 @@ pub(crate) fn applied(
 }
 
 /// The pods by `key`. Among equals, any first part of the list has about the same share of the pods of each shape. If
-/// that is not possible, smaller pods come first: On-Demand costs less for them.
+/// that is not possible, pods with a lower `cost` come first. Shape ids decide last, so that the order is the same in
+/// each plan.
 fn in_proportion<'a>(
     mut pods: Vec<&'a Pod>,
-    shapes: &BTreeMap<&ShapeId, &'a PodShape>,
+    cost: impl Fn(&ShapeId) -> i128,
     key: impl Fn(&Pod) -> (u8, Choice),
 ) -> Vec<&'a Pod> {
     pods.sort_by_key(|pod| (key(pod), &pod.shape, &pod.namespace, &pod.name, &pod.uid));
     let mut order = Vec::with_capacity(pods.len());
     for same in pods.chunk_by(|a, b| (key(a), &a.shape) == (key(b), &b.shape)) {
+        let cost = same.first().map_or(0, |pod| cost(&pod.shape));
         for (number, pod) in same.iter().copied().enumerate() {
             let middle = (2 * number + 1) * PARTS / (2 * same.len());
-            let requests = shapes.get(&pod.shape).map(|shape| &shape.requests);
-            order.push(((key(pod), middle, requests), pod));
+            order.push(((key(pod), middle, cost), pod));
         }
     }
     order.sort_by_key(|(place, _)| *place);
@@ -187,7 +193,19 @@ impl<'a> Pools<'a> {
             limits::left(table, view.pool, nodes.map(|node| view.usage_of(node, table)))
         };
         let headroom = views.iter().map(left).collect();
-        Self { solve_index, views, headroom }
+        let unit_prices = unit_prices(&views, table.len());
+        Self { solve_index, views, headroom, unit_prices }
+    }
+
+    /// What the most expensive request of a shape costs On-Demand, in micro-USD per hour. Zero if no pool sells it.
+    fn cost(&self, shape: &ShapeId) -> i128 {
+        let Some(number) = self.solve_index.shape_number(shape) else { return 0 };
+        let requests = self.solve_index.shapes[number].requests.iter().zip(&self.unit_prices);
+        let costs = requests.filter_map(|(request, unit_price)| {
+            let (price, amount) = (*unit_price)?;
+            (i128::from(*request) * i128::from(price)).checked_div(i128::from(amount))
+        });
+        costs.max().unwrap_or(0)
     }
 
     /// The pool in which `count` pods of a shape would be placed first: the cheapest of those with the highest weight.
@@ -229,6 +247,27 @@ impl<'a> Pools<'a> {
         let pool = self.views.iter().find(|view| view.pool.name.as_str() == *name);
         pool.is_none_or(|view| sold(view, &view.allowed).0)
     }
+}
+
+/// By resource, the cheapest way to get it On-Demand. Limits and a lack of capacity do not count: they must not change
+/// the order of pods from plan to plan.
+fn unit_prices(views: &IndexVec<NodePool, PoolView<'_>>, resources: usize) -> Vec<Option<UnitPrice>> {
+    let mut cheapest: Vec<Option<UnitPrice>> = vec![None; resources];
+    for view in views {
+        let is_on_demand = |one: &Id<Offering>| view.offering(*one).capacity_type == CapacityType::OnDemand;
+        for offering in view.allowed.iter().filter(is_on_demand) {
+            let price = view.price(offering);
+            for (known, amount) in cheapest.iter_mut().zip(&view.offerings[offering].room) {
+                let is_cheaper = |(other, most): UnitPrice| {
+                    i128::from(price) * i128::from(most) < i128::from(other) * i128::from(*amount)
+                };
+                if *amount > 0 && known.is_none_or(is_cheaper) {
+                    *known = Some((price, *amount));
+                }
+            }
+        }
+    }
+    cheapest
 }
 
 /// Whether the pool sells some of these offerings On-Demand, and some as Spot.

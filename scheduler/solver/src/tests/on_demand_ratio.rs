@@ -184,6 +184,20 @@ fn the_share_of_a_pool_is_taken_from_all_workloads_whatever_their_names() {
 }
 
 #[test]
+fn of_different_pods_the_one_whose_most_expensive_request_costs_less_runs_on_demand() {
+    let mut tiny = shape(0, 0);
+    tiny.requests = [("memory", GIB / 16), ("pods", 1)].into_iter().collect();
+    // Memory costs at least 7,875 per GiB, and a core 40,000.
+    for (large, small, spot) in [(shape(7500, 15), tiny, 128_000), (shape(1000, 30), shape(1500, 1), 100_800)] {
+        for names in [["a", "b"], ["b", "a"]] {
+            let mut cluster = Cluster::with([pool_with_ratio(1, 0)]);
+            cluster.pending(names[0], 1, &large).pending(names[1], 1, &small);
+            assert_eq!(cluster.plan().hourly.0, 80_000 + spot, "{names:?}");
+        }
+    }
+}
+
+#[test]
 fn the_share_of_the_cheapest_pool_applies_whatever_its_name() {
     for (name, other) in [("a", "b"), ("b", "a")] {
         // The other pool sells On-Demand only, so it is dearer than Spot.
