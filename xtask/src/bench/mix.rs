@@ -1,6 +1,6 @@
 //! Karpenter's own benchmark mix.
 
-use super::table::{Table, marked, median, number, numbers, percent, seconds};
+use super::table::{Table, marked, median, number, numbers, percent, percent_at, seconds};
 use super::{Bench, PROGRESS};
 use anyhow::Result;
 use plimsoll_workloads::bench::{Types, karpenter_mix};
@@ -120,7 +120,7 @@ fn row(title: &str, pods: usize, ours: &Value, peer: Option<&Peer>) -> Vec<Strin
         }
         None => cells.extend(std::iter::repeat_n("-".to_owned(), 2)),
     }
-    cells.push(percent(number(ours, "gap")));
+    cells.push(percent_at(ours, "gap"));
     cells.push(format!("{:.0}", number(ours, "peakMib")));
     cells.push(peer.map_or("-".to_owned(), |peer| format!("{:.0}", peer.memory)));
     cells

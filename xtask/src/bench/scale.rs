@@ -1,6 +1,6 @@
 //! Large workloads, only Plimsoll.
 
-use super::table::{Table, marked, median, number, numbers, percent, seconds};
+use super::table::{Table, marked, median, number, numbers, percent_at, seconds};
 use super::{Bench, PROGRESS};
 use anyhow::Result;
 use plimsoll_workloads::Case;
@@ -77,7 +77,7 @@ fn row(title: &str, told: &Value) -> Vec<String> {
         told["launches"].to_string(),
         told["mostOnOneLaunch"].to_string(),
         unplaced,
-        percent(number(told, "gap")),
+        percent_at(told, "gap"),
         format!("{:.0}", number(told, "peakMib")),
         format!("{:.0}", number(told, "inputMib")),
     ]

@@ -97,6 +97,11 @@ pub(crate) fn percent(value: f64) -> String {
     format!("{:.1} %", value * 100.0)
 }
 
+/// The fraction at `key` as a percentage; `-` if it is null, as the gap of a plan without a lower bound.
+pub(crate) fn percent_at(value: &Value, key: &str) -> String {
+    value[key].as_f64().map_or_else(|| "-".to_owned(), percent)
+}
+
 /// The exponent b of y = a x^b, fitted to the points by least squares of the logarithms.
 pub(crate) fn exponent(points: &[(f64, f64)]) -> f64 {
     let logs: Vec<(f64, f64)> = points.iter().map(|(x, y)| (x.ln(), y.max(1e-9).ln())).collect();
@@ -124,6 +129,12 @@ mod tests {
     fn the_median_is_in_the_middle() {
         assert!((median(&[3.0, 1.0, 2.0]) - 2.0).abs() < f64::EPSILON);
         assert!(median(&[]).abs() < f64::EPSILON);
+    }
+
+    #[test]
+    fn a_percentage_that_is_null_is_not_zero() {
+        let plan = serde_json::json!({"gap": 0.25, "unbounded": null});
+        assert_eq!(["gap", "unbounded"].map(|key| percent_at(&plan, key)), ["25.0 %", "-"]);
     }
 
     #[test]
