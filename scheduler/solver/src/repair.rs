@@ -129,7 +129,8 @@ impl Repair<'_> {
         }
     }
 
-    /// Applies moves for unplaced pods. The result places every pod that `plan` places.
+    /// Applies moves for unplaced pods. The result leaves no more pods unplaced than `plan`. It may leave pods that
+    /// `plan` places, but not for pods of lower priority.
     fn place_more(&self, plan: Plan, moves: &[PlacingMove]) -> Plan {
         if unplaced_pods(self.inputs.snapshot, &plan).is_empty() {
             return plan;
@@ -215,8 +216,8 @@ impl Best<'_> {
         (may_equal || unplaced.len() < known.len()) && unplaced.is_subset(&known)
     }
 
-    /// Whether the plan places more pods than the current one, although it leaves pods that the current one places: none
-    /// of these has a higher priority than a pod that it places instead.
+    /// Whether the plan places more pods than the current one, although it leaves pods that the current one places:
+    /// none of these has a higher priority than a pod that it places instead.
     fn places_more(&self, plan: &Plan) -> bool {
         let snapshot = self.inputs.snapshot;
         let (unplaced, known) = (unplaced_pods(snapshot, plan), unplaced_pods(snapshot, &self.plan));

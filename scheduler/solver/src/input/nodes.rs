@@ -35,7 +35,7 @@ pub(crate) struct NodeData {
     /// Whether its pool launches nodes for pods, the pool's catalog has its type, and its labels contain zone and
     /// capacity type.
     pub(crate) is_known: bool,
-    /// Whether the node has an accelerator that no pod of the cluster requests.
+    /// Whether the node has an accelerator that is not in the table of resources.
     pub(crate) has_idle_accelerator: bool,
     marks: PodMarks,
 }
@@ -245,7 +245,7 @@ impl NodeVerdict {
     }
 }
 
-/// Whether the node has an accelerator that is not in the table, since no pod requests it.
+/// Whether the node has an accelerator that is not in the table, since neither pods nor limits name it.
 fn has_idle_accelerator(node: &Node, table: &ResourceTable) -> bool {
     let is_idle = |name: &str| is_accelerator(name) && table.place(name).is_none();
     node.allocatable.iter().any(|(name, amount)| amount > 0 && is_idle(name))
