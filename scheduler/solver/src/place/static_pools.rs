@@ -86,9 +86,9 @@ fn missing(snapshot: &Snapshot, pool: &NodePool, successors: u64) -> u64 {
 }
 
 /// How many nodes of the pool its limits allow to replace by others now. Zero if the pool is being deleted, is not
-/// static, or has more nodes than `replicas`.
+/// static, or has more nodes than `replicas`, including those that start: these take the place of removed nodes.
 pub(crate) fn successors(snapshot: &Snapshot, pool: &NodePool) -> u64 {
-    if pool.replicas.is_none() || pool.deleting || surplus(snapshot, pool) > 0 {
+    if pool.replicas.is_none() || pool.deleting || excess(snapshot, pool) > 0 {
         return 0;
     }
     missing(snapshot, pool, u64::MAX).saturating_sub(missing(snapshot, pool, 0))

@@ -162,6 +162,18 @@ fn a_surplus_node_that_expires_gets_no_successor() {
 }
 
 #[test]
+fn an_expired_node_gets_no_successor_while_a_node_beyond_the_replicas_starts() {
+    for state in [NodeState::InFlight, NodeState::Registered] {
+        let mut cluster = Cluster::with([static_pool(2)]);
+        node(&mut cluster, "n1");
+        node(&mut cluster, "n2").expires = Some(NOW);
+        node(&mut cluster, "n3").state = state;
+        let plan = cluster.plan();
+        assert_eq!((removed(&plan), plan.launches.len()), (vec![("n2", DisruptionReason::Expired)], 0), "{state:?}");
+    }
+}
+
+#[test]
 fn a_surplus_node_whose_pods_cannot_be_planned_stays() {
     let unknown = VolumeTopology {
         claim: "data".into(),
