@@ -310,13 +310,18 @@ impl TerminationFlow<'_> {
             self.deps.writes.release(&**node).await?;
         }
         let claim = &*self.subject.claim;
-        self.deps.writes.release(claim).await?;
+        // The watch cache may still show a claim that was released before. It is counted once.
+        let is_released = matches!(self.deps.writes.release(claim).await?, UpdateResult::Written(_));
         self.shared.pending_replacements.forget(claim);
         let name = claim.name_any();
         self.deps.ledger.with(|ledger| {
             ledger.gone(&name);
-            claim.labels().get(label::CAPACITY_RESERVATION_ID).into_iter().for_each(|id| ledger.reservation_freed(id));
+            let reservation = claim.labels().get(label::CAPACITY_RESERVATION_ID).filter(|_| is_released);
+            reservation.into_iter().for_each(|id| ledger.reservation_freed(id));
         });
+        if !is_released {
+            return Ok(Stage::Done);
+        }
         let now = self.deps.clock.now();
         self.subject.nodes.iter().for_each(|node| self.deps.metrics.nodes.terminated(node, now));
         self.deps.metrics.claims.terminated(claim, now);

@@ -171,12 +171,12 @@ impl Writes {
     }
 
     /// Removes our finalizer from an object.
-    pub(crate) async fn release<K: WritableKind>(&self, object: &K) -> Result<(), WriteError> {
+    pub(crate) async fn release<K: WritableKind>(&self, object: &K) -> Result<UpdateResult<K>, WriteError> {
         let change = |object: &mut K| {
             let finalizers = object.meta_mut().finalizers.iter_mut();
             finalizers.for_each(|all| all.retain(|finalizer| finalizer != TERMINATION_FINALIZER));
         };
-        self.update(object, ObjectPart::Main, change).await.map(|_| ())
+        self.update(object, ObjectPart::Main, change).await
     }
 
     /// Creates a NodeClaim in a single attempt. The caller interprets the error.

@@ -44,7 +44,7 @@ pub async fn abandon(deps: &Launcher, claim: &NodeClaim) -> Result<(), WriteErro
         return Ok(());
     }
     deps.writes.delete(claim, None).await?;
-    deps.writes.release(claim).await
+    deps.writes.release(claim).await.map(|_| ())
 }
 
 /// Facts about a claim's instance.
