@@ -163,11 +163,11 @@ impl Instances {
         }
     }
 
-    /// Forgets instances that are gone and have neither a NodeClaim nor a deleted Node any more: nobody asks for them
-    /// again.
+    /// Forgets instances that have neither a NodeClaim nor a deleted Node any more, since nobody asks for them again.
+    /// Those that are to be terminated are forgotten once they are gone.
     fn retain(&self, asked_for: &BTreeSet<&str>, now: Timestamp) {
-        let mut tracked = self.watched.lock();
-        tracked.retain(|id, watched| asked_for.contains(id.as_str()) || watched.phase(now) != InstancePhase::Gone);
+        let is_ending = |watched: &TrackedInstance| watched.end && watched.phase(now) != InstancePhase::Gone;
+        self.watched.lock().retain(|id, watched| asked_for.contains(id.as_str()) || is_ending(watched));
     }
 
     fn ids(&self, wanted: impl Fn(&TrackedInstance) -> bool) -> Vec<String> {
@@ -308,19 +308,22 @@ mod tests {
     }
 
     #[test]
-    fn instances_without_claim_are_forgotten_once_they_are_gone() {
+    fn instances_without_claim_are_forgotten_once_they_are_gone_or_if_they_stay() {
         let instances = Instances::default();
         let (start, later) = (Timestamp(0), Timestamp(600_000));
         for id in ["i-claimed", "i-gone", "i-running", "i-unknown"] {
             instances.request_termination(id, start, start);
+        }
+        for id in ["i-asked-for", "i-observed"] {
+            instances.observe(id, start, start);
         }
         for id in ["i-claimed", "i-gone"] {
             instances.answered(id, Ok(Some(InstanceState::Terminated)), later);
         }
         instances.answered("i-unknown", Ok(None), start);
         instances.answered("i-unknown", Ok(None), later);
-        instances.retain(&["i-claimed"].into(), later);
-        assert_eq!(instances.ids(|_| true), ["i-claimed", "i-running"]);
+        instances.retain(&["i-asked-for", "i-claimed"].into(), later);
+        assert_eq!(instances.ids(|_| true), ["i-asked-for", "i-claimed", "i-running"]);
     }
 
     #[test]
