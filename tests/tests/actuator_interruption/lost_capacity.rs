@@ -1,7 +1,7 @@
 //! What a notice says about capacity: the offering of an interrupted instance is not launched again, and a capacity
 //! reservation that its owner takes back has no free instance. One whose instance is terminated has one more.
 
-use super::{begin, interrupt, is_deleting, spot};
+use super::{announce_maintenance, begin, interrupt, is_deleting, spot};
 use plimsoll_actuator::ports::{CapacityReservation, FleetRequest, InstanceMatchCriteria, ReservationType};
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::execution::OutcomeStatus;
@@ -42,15 +42,6 @@ fn assert_excluded(world: &World, instance: &str) {
     assert_eq!((capacity_type, others), (former, offerings), "all but {lost:?}");
 }
 
-/// Announces maintenance of an instance.
-fn announce_maintenance(watcher: &FakeWatcher, instance: &str) {
-    let body = json!({"version": "0", "id": "maintenance", "detail-type": "AWS Health Event", "source": "aws.health",
-        "account": "123456789012", "time": "2026-01-05T00:00:00Z", "region": "us-west-2", "resources": [],
-        "detail": {"service": "EC2", "eventTypeCategory": "scheduledChange",
-                   "affectedEntities": [{"entityValue": instance}]}});
-    watcher.world.ec2.with(|cloud, now| cloud.queue.send(instance, &body.to_string(), now));
-}
-
 async fn until_going(watcher: &FakeWatcher, claim: &str) {
     let limit = Duration::from_secs(2);
     watcher.until("the claim is on its way out", limit, |world| is_deleting(world, claim)).await;
@@ -77,7 +68,7 @@ async fn maintenance_says_nothing_of_the_capacity_of_an_offering() {
         let (claim, node) = watcher.node(&spot("a-1")).await;
         let instance = instance_of(&watcher.world, &node);
         if knows_zone {
-            announce_maintenance(&watcher, &instance);
+            announce_maintenance(&watcher, &[&instance], None);
         } else {
             let unlabelled = json!({"metadata": {"labels": {label::ZONE: null}}});
             watcher.world.patch(ResourceId::NODE_CLAIMS, &claim, unlabelled).unwrap();
@@ -101,7 +92,7 @@ async fn a_like_for_like_replacement_is_not_of_the_same_offering() {
     watcher.world.deploy("web", 1, &json!({"cpu": "500m"}), &json!({})).unwrap();
     watcher.until("the pod runs", MINUTE, |world| running_on(world, &node) == 1).await;
     let instance = instance_of(&watcher.world, &node);
-    announce_maintenance(&watcher, &instance);
+    announce_maintenance(&watcher, &[&instance], None);
     until_going(&watcher, &claim).await;
     watcher.until("the replacement is launched", MINUTE, |world| fleets(world).len() == 2).await;
     assert_excluded(&watcher.world, &instance);

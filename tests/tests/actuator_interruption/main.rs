@@ -51,6 +51,17 @@ fn recommend_rebalance(watcher: &FakeWatcher, instance: &str) {
     assert!(watcher.world.ec2.with(|cloud, now| cloud.recommend_rebalance(instance, now)), "the instance exists");
 }
 
+/// Announces maintenance of instances that begins at `start`. Such notices list their instances by id.
+fn announce_maintenance(watcher: &FakeWatcher, instances: &[&str], start: Option<&str>) {
+    let entities: Vec<_> = instances.iter().map(|instance| json!({"entityValue": instance})).collect();
+    let detail = json!({"service": "EC2", "eventTypeCategory": "scheduledChange", "startTime": start,
+        "affectedEntities": entities});
+    let body = json!({"version": "0", "id": "maintenance", "detail-type": "AWS Health Event", "source": "aws.health",
+        "account": "123456789012", "time": "2026-01-05T00:00:00Z", "region": "us-west-2", "resources": [],
+        "detail": detail});
+    watcher.world.ec2.with(|cloud, now| cloud.queue.send(instances[0], &body.to_string(), now));
+}
+
 fn waiting_messages(world: &World) -> usize {
     world.ec2.read(|cloud, _| cloud.queue.len())
 }
@@ -209,15 +220,10 @@ async fn a_claim_that_cannot_be_written_delays_no_other_claim_of_the_notice() {
         let (claim, node) = watcher.node(&spot(action)).await;
         claims.push((instance_of(&watcher.world, &node), claim));
     }
-    // Notices list their instances by id.
     claims.sort();
     let patch = Matcher { name: Some(claims[0].1.clone()), ..Matcher::of(Verb::Patch, "nodeclaims") };
     watcher.world.server().faults().always(patch, ApiEffect::internal_error());
-    let entities: Vec<_> = claims.iter().map(|(instance, _)| json!({"entityValue": instance})).collect();
-    let body = json!({"version": "0", "id": "maintenance", "detail-type": "AWS Health Event", "source": "aws.health",
-        "account": "123456789012", "time": "2026-01-05T00:00:00Z", "region": "us-west-2", "resources": [],
-        "detail": {"service": "EC2", "eventTypeCategory": "scheduledChange", "affectedEntities": entities}});
-    watcher.world.ec2.with(|cloud, now| cloud.queue.send(&claims[0].0, &body.to_string(), now));
+    announce_maintenance(&watcher, &[&claims[0].0, &claims[1].0], None);
     let limit = Duration::from_secs(5);
     watcher.until("the other claim is on its way out", limit, |world| is_deleting(world, &claims[1].1)).await;
     assert!(waiting_messages(&watcher.world) > 0, "the notice is repeated for the first claim");
@@ -311,13 +317,9 @@ async fn a_rebalance_recommendation_that_is_acted_on_drains_the_node() {
 async fn a_later_notice_shortens_the_time_of_an_earlier_one() {
     let watcher = begin().await;
     let (claim, node, instance) = with_pods(&watcher).await;
-    let body = json!({"version": "0", "id": "maintenance", "detail-type": "AWS Health Event", "source": "aws.health",
-        "account": "123456789012", "time": "2026-01-05T00:00:00Z", "region": "us-west-2", "resources": [],
-        "detail": {"service": "EC2", "eventTypeCategory": "scheduledChange",
-                   "startTime": "Thu, 31 Dec 2026 00:00:00 GMT", "affectedEntities": [{"entityValue": instance}]}});
     // The limit allows no new node, so that the pods stay as long as possible.
     watcher.world.patch(ResourceId::NODE_POOLS, "default", json!({"spec": {"limits": {"cpu": "2"}}})).unwrap();
-    watcher.world.ec2.with(|cloud, now| cloud.queue.send(&instance, &body.to_string(), now));
+    announce_maintenance(&watcher, &[&instance], Some("Thu, 31 Dec 2026 00:00:00 GMT"));
     watcher
         .until("the claim is on its way out", Duration::from_secs(2), |world| {
             world.get(ResourceId::NODE_CLAIMS, &claim).is_some_and(|claim| object::is_deleting(&claim))

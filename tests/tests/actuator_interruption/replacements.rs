@@ -1,6 +1,6 @@
 //! Replacements that the actuator launches on its own.
 
-use super::{NOTICE, begin, interrupt, spot, with_pods};
+use super::{NOTICE, announce_maintenance, begin, interrupt, spot, with_pods};
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::world::World;
@@ -72,11 +72,7 @@ async fn the_replacement_of_a_node_with_volumes_is_in_the_same_zone() {
     watcher.world.apply_object(&pod).unwrap();
     watcher.until("the pod runs", MINUTE, |world| running_on(world, &node) == 1).await;
     let instance = instance_of(&watcher.world, &node);
-    let body = json!({"version": "0", "id": "maintenance", "detail-type": "AWS Health Event", "source": "aws.health",
-        "account": "123456789012", "time": "2026-01-05T00:00:00Z", "region": "us-west-2", "resources": [],
-        "detail": {"service": "EC2", "eventTypeCategory": "scheduledChange",
-                   "affectedEntities": [{"entityValue": instance}]}});
-    watcher.world.ec2.with(|cloud, now| cloud.queue.send(&instance, &body.to_string(), now));
+    announce_maintenance(&watcher, &[&instance], None);
     let launched = |world: &World| instances_ever_launched(world).len() == 2;
     watcher.until("the replacement is launched", MINUTE, launched).await;
     let machines = watcher.world.living_instances();
