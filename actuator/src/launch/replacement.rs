@@ -126,8 +126,13 @@ fn moves_volumes(deps: &Admission, old: &NodeClaim) -> bool {
 fn prefer_zone(deps: &Admission, zone: &str, class: &EC2NodeClass, offerings: &mut Vec<OfferingChoice>) {
     let group = class.placement_group().map(|group| group.id.as_str());
     let now = deps.clock.timestamp();
-    let unavailable = deps.insufficient_capacity.lock();
-    let is_near = |it: &OfferingChoice| it.zone == zone && !unavailable.contains(Wanted::of(it, group), now);
+    let is_free = |id: &str| deps.ledger.read(|ledger| ledger.free_in_reservation(id)) > 0;
+    // Neither lock is held while the other one is taken.
+    let is_near = |it: &OfferingChoice| {
+        it.zone == zone
+            && it.reservation.as_deref().is_none_or(is_free)
+            && !deps.insufficient_capacity.lock().contains(Wanted::of(it, group), now)
+    };
     if offerings.iter().any(is_near) {
         offerings.retain(is_near);
     }

@@ -103,30 +103,40 @@ fn free(free: u32) -> Option<Vec<ReservationCount>> {
     Some(vec![ReservationCount { id: "cr-1".to_owned(), free }])
 }
 
-/// A node in a capacity reservation of three instances. Returns the names of claim and Node.
-async fn reserved_node(watcher: &FakeWatcher) -> (String, String) {
-    let reservation = CapacityReservation {
-        id: "cr-1".to_owned(),
+/// A capacity reservation.
+pub(super) fn reservation(id: &str, instance_type: &str, zone: &str, free: u32) -> CapacityReservation {
+    CapacityReservation {
+        id: id.to_owned(),
         owner_id: "123456789012".to_owned(),
-        instance_type: "m6i.large".to_owned(),
-        zone: "us-west-2b".to_owned(),
+        instance_type: instance_type.to_owned(),
+        zone: zone.to_owned(),
         match_criteria: InstanceMatchCriteria::Targeted,
         kind: ReservationType::Default,
         interruptible: true,
         ends: None,
-        free: 3,
+        free,
         tags: [("team".to_owned(), "shop".to_owned())].into(),
-    };
-    watcher.world.ec2.with(|cloud, _| cloud.reserve(reservation));
+    }
+}
+
+/// Makes these capacity reservations, and waits until plans may use them.
+pub(super) async fn reserve(watcher: &FakeWatcher, reservations: Vec<CapacityReservation>) {
+    let count = reservations.len();
+    watcher.world.ec2.with(|cloud, _| reservations.into_iter().for_each(|one| cloud.reserve(one)));
     let select = json!({"spec": {"capacityReservationSelectorTerms": [{"tags": {"team": "shop"}}]}});
     watcher.world.patch(ResourceId::EC2_NODE_CLASSES, "default", select).unwrap();
     let is_listed = |world: &World| {
         let class = world.get(ResourceId::EC2_NODE_CLASSES, "default").unwrap();
-        object::items(&class, &["status", "capacityReservations"]).len() == 1
+        object::items(&class, &["status", "capacityReservations"]).len() == count
     };
-    watcher.until("the class lists the reservation", 2 * MINUTE, is_listed).await;
+    watcher.until("the class lists the reservations", 2 * MINUTE, is_listed).await;
     // Its catalog is built again.
     tokio::time::sleep(MINUTE).await;
+}
+
+/// A node in a capacity reservation of three instances. Returns the names of claim and Node.
+async fn reserved_node(watcher: &FakeWatcher) -> (String, String) {
+    reserve(watcher, vec![reservation("cr-1", "m6i.large", "us-west-2b", 3)]).await;
     let names = watcher.node(&Wanted { capacity_type: CapacityType::Reserved, ..spot("a-1") }).await;
     assert_eq!(watcher.ledger().await.unwrap().reservations, free(2));
     names

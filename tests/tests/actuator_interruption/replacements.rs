@@ -1,10 +1,14 @@
 //! Replacements that the actuator launches on its own.
 
+use super::lost_capacity::{reservation, reserve};
 use super::{NOTICE, announce_maintenance, begin, interrupt, spot, with_pods};
+use plimsoll_actuator::ports::CapacityReservation;
 use plimsoll_model::catalog::CapacityType;
+use plimsoll_model::snapshot::ReservationCount;
 use plimsoll_sim::apiserver::{ResourceId, object};
+use plimsoll_sim::cloud::Machine;
 use plimsoll_sim::world::World;
-use plimsoll_tests::fake_watcher::{Wanted, future_pod, launch};
+use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, future_pod, launch};
 use plimsoll_tests::{MINUTE, instance_of, instances_ever_launched, running_on};
 use serde_json::json;
 use std::time::Duration;
@@ -50,15 +54,14 @@ async fn two_interrupted_nodes_do_not_count_on_the_same_room() {
         .await;
 }
 
-/// Of the two types of the claim, only the cheaper one is left out, and only in the zone of the old node. The cheapest
-/// offerings are in the other zones, where the pod's volume cannot be attached.
-#[tokio::test(start_paused = true)]
-async fn the_replacement_of_a_node_with_volumes_is_in_the_same_zone() {
-    let watcher = begin().await;
-    let types = ["c6i.large", "m6i.large"];
+/// Types of the nodes with volumes, the cheaper one first.
+const TYPES: [&str; 2] = ["c6i.large", "m6i.large"];
+
+/// A node with a pod that has a volume. Returns the id of its instance.
+async fn with_volume(watcher: &FakeWatcher, capacity_type: CapacityType) -> String {
     let catalog = watcher.catalog().await;
     let mut plan = watcher.plan(&[], Vec::new()).await;
-    plan.launches = vec![launch(&catalog, "a-1", &types, CapacityType::OnDemand, vec![future_pod("db")])];
+    plan.launches = vec![launch(&catalog, "a-1", &TYPES, capacity_type, vec![future_pod("db")])];
     let claim = watcher.send(plan).await[0].node_claim.clone().unwrap();
     let is_in_service = |world: &World| {
         let claim = world.get(ResourceId::NODE_CLAIMS, &claim);
@@ -71,13 +74,54 @@ async fn the_replacement_of_a_node_with_volumes_is_in_the_same_zone() {
         "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}});
     watcher.world.apply_object(&pod).unwrap();
     watcher.until("the pod runs", MINUTE, |world| running_on(world, &node) == 1).await;
-    let instance = instance_of(&watcher.world, &node);
-    announce_maintenance(&watcher, &[&instance], None);
+    instance_of(&watcher.world, &node)
+}
+
+fn machine(world: &World, instance: &str) -> Machine {
+    world.ec2.read(|cloud, _| cloud.machines()[instance].clone())
+}
+
+/// Waits until the instance is replaced. Returns the new one.
+async fn replacement_of(watcher: &FakeWatcher, instance: &str) -> Machine {
     let launched = |world: &World| instances_ever_launched(world).len() == 2;
     watcher.until("the replacement is launched", MINUTE, launched).await;
-    let machines = watcher.world.living_instances();
-    let old = &machines[&instance];
-    let new = machines.values().find(|machine| machine.id != instance).unwrap();
-    assert_eq!((old.instance_type.as_str(), new.instance_type.as_str()), (types[0], types[1]));
+    let mut machines = watcher.world.living_instances().into_values();
+    machines.find(|machine| machine.id != instance).unwrap()
+}
+
+/// Of the two types of the claim, only the cheaper one is left out, and only in the zone of the old node. The cheapest
+/// offerings are in the other zones, where the pod's volume cannot be attached.
+#[tokio::test(start_paused = true)]
+async fn the_replacement_of_a_node_with_volumes_is_in_the_same_zone() {
+    let watcher = begin().await;
+    let instance = with_volume(&watcher, CapacityType::OnDemand).await;
+    announce_maintenance(&watcher, &[&instance], None);
+    let new = replacement_of(&watcher, &instance).await;
+    let old = machine(&watcher.world, &instance);
+    assert_eq!([old.instance_type.as_str(), new.instance_type.as_str()], TYPES);
     assert_eq!(new.zone, old.zone);
+}
+
+/// The volume may be one that can be attached anywhere.
+#[tokio::test(start_paused = true)]
+async fn a_node_with_volumes_is_replaced_although_the_reservations_of_its_zone_are_full() {
+    let watcher = begin().await;
+    let reservations =
+        [("cr-1", 0, "us-west-2a"), ("cr-2", 1, "us-west-2a"), ("cr-3", 0, "us-west-2b"), ("cr-4", 1, "us-west-2b")]
+            .map(|(id, kind, zone)| reservation(id, TYPES[kind], zone, 1));
+    reserve(&watcher, reservations.to_vec()).await;
+    let instance = with_volume(&watcher, CapacityType::Reserved).await;
+    let old = machine(&watcher.world, &instance);
+    let is_near =
+        |one: &&CapacityReservation| one.zone == old.zone && Some(&one.id) != old.capacity_reservation_id.as_ref();
+    let near = reservations.iter().find(is_near).unwrap().clone();
+    // Others use it.
+    watcher.world.ec2.with(|cloud, _| cloud.reserve(CapacityReservation { free: 0, ..near.clone() }));
+    // EC2 is asked once a minute.
+    tokio::time::sleep(2 * MINUTE).await;
+    let counts = watcher.ledger().await.unwrap().reservations.unwrap();
+    assert!(counts.contains(&ReservationCount { id: near.id, free: 0 }), "{counts:?}");
+    announce_maintenance(&watcher, &[&instance], None);
+    let new = replacement_of(&watcher, &instance).await;
+    assert_ne!(new.zone, old.zone);
 }
