@@ -5,9 +5,10 @@ use super::coverage::{Coverage, PodCoverage};
 use super::drain_delay::{DrainDelay, interruption};
 use crate::clock::Timestamped;
 use crate::launch::replacement::{ReplacementError, ReplacementResult, request_replacement};
+use crate::stores::Stores;
 use kube::ResourceExt;
 use parking_lot::Mutex;
-use plimsoll_api::NodeClaim;
+use plimsoll_api::{NodeClaim, Pod, needs_claim};
 use plimsoll_model::identity::PodUid;
 use plimsoll_model::time::{Millis, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,6 +22,8 @@ const REPLACED_WITHIN: Millis = Millis::from_seconds(90);
 struct InterruptedClaim {
     /// Whether a replacement is still to be launched: a new leader must wait before it launches.
     is_pending: bool,
+    /// Whether pods with volumes move. They may have left the node before the replacement is launched.
+    moves_volumes: bool,
     /// Whether existing nodes have room for the pods. The check is expensive and runs once per claim.
     fits_existing_nodes: Option<bool>,
     /// The pods that this room is promised to. They need it until they have moved. While the pod that comes in place of
@@ -73,7 +76,8 @@ impl PendingReplacements {
         pods: &BTreeSet<PodUid>,
         fits_existing_nodes: impl FnOnce(&BTreeSet<PodUid>) -> bool,
     ) -> bool {
-        let checked = self.check_once(claim.uid().unwrap_or_default(), pods, fits_existing_nodes);
+        let moves_volumes = || moves_volumes(&deps.stores, claim);
+        let checked = self.check_once(claim.uid().unwrap_or_default(), pods, fits_existing_nodes, moves_volumes);
         self.launch_pending(deps, claim, is_planned);
         checked.unwrap_or(false)
     }
@@ -85,6 +89,7 @@ impl PendingReplacements {
         uid: String,
         pods: &BTreeSet<PodUid>,
         fits_existing_nodes: impl FnOnce(&BTreeSet<PodUid>) -> bool,
+        moves_volumes: impl FnOnce() -> bool,
     ) -> Option<bool> {
         let known = self.claims.lock().get(&uid).and_then(|state| state.fits_existing_nodes);
         if known.is_some() {
@@ -94,13 +99,14 @@ impl PendingReplacements {
         let promised: BTreeSet<PodUid> =
             self.claims.lock().values().flat_map(|state| &state.promised).cloned().collect();
         let fits = fits_existing_nodes(&promised);
+        let moves_volumes = moves_volumes();
         let mut claims = self.claims.lock();
         let state = claims.entry(uid).or_default();
         state.fits_existing_nodes = Some(fits);
         if fits {
             state.promised.clone_from(pods);
         }
-        state.is_pending = !fits;
+        (state.is_pending, state.moves_volumes) = (!fits, moves_volumes);
         Some(fits)
     }
 
@@ -113,11 +119,10 @@ impl PendingReplacements {
 
     fn launch_pending(&self, deps: &DrainDelay, claim: &NodeClaim, is_planned: bool) -> bool {
         let uid = claim.uid().unwrap_or_default();
-        if !self.claims.lock().get(&uid).is_some_and(|state| state.is_pending) {
-            return false;
-        }
+        let pending = self.claims.lock().get(&uid).filter(|state| state.is_pending).map(|state| state.moves_volumes);
+        let Some(moves_volumes) = pending else { return false };
         let is_late = deps.clock.timestamp().since(heard(claim)) > REPLACED_WITHIN;
-        let is_pending = !is_late && !is_planned && !launch_replacement(deps, claim);
+        let is_pending = !is_late && !is_planned && !launch_replacement(deps, claim, moves_volumes);
         self.claims.lock().entry(uid).or_default().is_pending = is_pending;
         is_pending
     }
@@ -132,10 +137,17 @@ fn heard(claim: &NodeClaim) -> Timestamp {
     interruption(claim).map(|notice| notice.heard).unwrap_or_default()
 }
 
+/// Whether a pod that leaves the node of the claim has a volume with a claim.
+fn moves_volumes(stores: &Stores, claim: &NodeClaim) -> bool {
+    let pods = claim.node_name().map(|node| stores.pods.on_node(node)).unwrap_or_default();
+    let has_claims = |pod: &Pod| pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()).any(needs_claim);
+    pods.iter().any(|pod| !pod.is_terminal() && !pod.is_static() && !pod.is_daemon() && has_claims(pod))
+}
+
 /// Launches the replacement of a claim. Returns whether this is done for good.
-fn launch_replacement(deps: &DrainDelay, claim: &NodeClaim) -> bool {
+fn launch_replacement(deps: &DrainDelay, claim: &NodeClaim, moves_volumes: bool) -> bool {
     let name = claim.name_any();
-    match request_replacement(&deps.admission, claim) {
+    match request_replacement(&deps.admission, claim, moves_volumes) {
         Ok(ReplacementResult::Launching { claim }) => {
             tracing::warn!(
                 node_claim = name,
@@ -163,7 +175,7 @@ mod tests {
     #[test]
     fn existing_nodes_are_checked_for_one_claim_at_a_time_and_nobody_waits() {
         let (pending, pods) = (PendingReplacements::default(), BTreeSet::from([PodUid::from("p")]));
-        let check = |uid: &str| pending.check_once(uid.to_owned(), &pods, BTreeSet::is_empty);
+        let check = |uid: &str| pending.check_once(uid.to_owned(), &pods, BTreeSet::is_empty, || false);
         let other = pending.check.lock();
         assert_eq!(check("a"), None);
         drop(other);

@@ -6,7 +6,7 @@ use crate::guarded;
 use crate::ledger::Rejection;
 use crate::state::insufficient_capacity::Wanted;
 use crate::state::launch_group::replacement_action;
-use plimsoll_api::{EC2NodeClass, NodeClaim, Pod, needs_claim};
+use plimsoll_api::{EC2NodeClass, NodeClaim};
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::identity::NodePoolName;
 use plimsoll_model::names::label;
@@ -50,11 +50,15 @@ pub enum ReplacementError {
 }
 
 /// Launches a node with the old claim's requirements, except its offering, within the pool's limits. If pods with
-/// volumes move, the node is in the zone of the old one if possible. Idempotent.
+/// volumes move (`moves_volumes`), the node is in the zone of the old one if possible. Idempotent.
 ///
 /// # Errors
 /// Why there is no replacement.
-pub fn request_replacement(deps: &Admission, old: &NodeClaim) -> Result<ReplacementResult, ReplacementError> {
+pub fn request_replacement(
+    deps: &Admission,
+    old: &NodeClaim,
+    moves_volumes: bool,
+) -> Result<ReplacementResult, ReplacementError> {
     deps.fence.check_admission()?;
     let name = old.metadata.name.clone().unwrap_or_default();
     let lacks = |what: &str| ReplacementError::Claim(name.clone(), what.to_owned());
@@ -76,7 +80,7 @@ pub fn request_replacement(deps: &Admission, old: &NodeClaim) -> Result<Replacem
     let former = (of(label::INSTANCE_TYPE), of(label::ZONE), CapacityType::parse(&of(label::CAPACITY_TYPE)));
     let mut offerings = deps.offerings(catalog, &requirements, &requests);
     offerings.retain(|it| (&it.instance_type, &it.zone, Some(it.capacity_type)) != (&former.0, &former.1, former.2));
-    if moves_volumes(deps, old) {
+    if moves_volumes {
         prefer_zone(deps, &former.1, class, &mut offerings);
     }
     let launch = Launch {
@@ -112,13 +116,6 @@ pub fn request_replacement(deps: &Admission, old: &NodeClaim) -> Result<Replacem
         slots.launch(group, purchase, Instant::now());
     }
     Ok(ReplacementResult::Launching { claim })
-}
-
-/// Whether a pod that leaves the old node has a volume with a claim.
-fn moves_volumes(deps: &Admission, old: &NodeClaim) -> bool {
-    let pods = old.node_name().map(|node| deps.stores.pods.on_node(node)).unwrap_or_default();
-    let has_claims = |pod: &Pod| pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()).any(needs_claim);
-    pods.iter().any(|pod| !pod.is_terminal() && !pod.is_static() && !pod.is_daemon() && has_claims(pod))
 }
 
 /// Keeps only offerings in `zone`, if one is available there. PersistentVolumes are not watched here, and most can be

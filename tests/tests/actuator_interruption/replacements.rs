@@ -7,6 +7,7 @@ use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::snapshot::ReservationCount;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::cloud::Machine;
+use plimsoll_sim::plimsoll::Role;
 use plimsoll_sim::world::World;
 use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, future_pod, launch};
 use plimsoll_tests::{MINUTE, instance_of, instances_ever_launched, running_on};
@@ -124,4 +125,27 @@ async fn a_node_with_volumes_is_replaced_although_the_reservations_of_its_zone_a
     announce_maintenance(&watcher, &[&instance], None);
     let new = replacement_of(&watcher, &instance).await;
     assert_ne!(new.zone, old.zone);
+}
+
+/// The pod has left before the new leader may launch.
+#[tokio::test(start_paused = true)]
+async fn a_delayed_replacement_of_a_node_with_volumes_is_in_the_same_zone() {
+    let mut watcher = begin().await;
+    let instance = with_volume(&watcher, CapacityType::OnDemand).await;
+    announce_maintenance(&watcher, &[&instance], None);
+    let is_draining = |world: &World| {
+        world.all(ResourceId::NODE_CLAIMS).iter().all(|claim| object::condition(claim, "Drained").is_some())
+    };
+    watcher.until("the drain begins", Duration::from_secs(2), is_draining).await;
+    watcher.replace_actuator();
+    let leads = |_: &World| watcher.plimsoll.leader(Role::Actuator).is_some();
+    watcher.until("the new actuator leads", MINUTE, leads).await;
+    // It finds out that the pod needs a replacement.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    watcher.world.delete(ResourceId::PODS, "db").unwrap();
+    let has_left = |world: &World| world.get(ResourceId::PODS, "db").is_none();
+    watcher.until("the pod has left", Duration::from_secs(5), has_left).await;
+    assert_eq!(instances_ever_launched(&watcher.world).len(), 1, "calls of the former leader may still take effect");
+    let new = replacement_of(&watcher, &instance).await;
+    assert_eq!(new.zone, machine(&watcher.world, &instance).zone);
 }
