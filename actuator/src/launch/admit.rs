@@ -168,9 +168,10 @@ pub(super) fn admit(
     let now = deps.clock.timestamp();
     let (mut launch, requirements) = {
         let free = |id: &str| deps.ledger.read(|ledger| ledger.free_in_reservation_for(&launch.action_id, id));
-        let unavailable = deps.insufficient_capacity.lock();
         let group = class.placement_group().map(|group| group.id.as_str());
-        let closed = |choice: &OfferingChoice| unavailable.contains(Wanted::of(choice, group), now);
+        // Not locked while `free` locks the ledger: the admission of a launch takes the two locks in the other order.
+        let closed =
+            |choice: &OfferingChoice| deps.insufficient_capacity.lock().contains(Wanted::of(choice, group), now);
         let checked = Launch { requests: deps.requests_of_catalog(&launch.requests), ..launch.clone() };
         let (narrowed, requirements) = build::narrow(&checked, &pool, &class, &catalog, closed, free)?;
         (Launch { requests: launch.requests.clone(), ..narrowed }, requirements)
