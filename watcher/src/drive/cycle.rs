@@ -315,6 +315,10 @@ impl Cycle {
         if part.launches.is_empty() || self.pending.is_some() {
             return None;
         }
+        if let Some(current) = &mut self.current {
+            // What is left of the plan without removals does not know of these launches.
+            current.plan = None;
+        }
         // An early part has no notifications. Those that were sent before stay known.
         let sent = (self.sent_notifications.take(), self.sent_buffer_reports.clone(), self.reason_cursor.clone());
         let executed = self.send(part, now);

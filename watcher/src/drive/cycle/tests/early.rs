@@ -56,6 +56,28 @@ fn an_early_part_of_a_plan_with_removals_repeats_nothing_of_the_plan_without_rem
     assert_eq!(sent, Some((vec!["b".to_owned()], "7-1.2".to_owned())));
 }
 
+/// As when a pod becomes pending: the rest of the plan with removals is not waited for.
+#[test]
+fn an_abandoned_plan_of_which_an_early_part_was_sent_leaves_nothing_of_the_plan_before_it() {
+    let mut harness = Harness::new();
+    harness.cycle = Cycle::new(7).with_disruption(true);
+    let with_waiting = |harness: &mut Harness, millis: u64, pods: &'static str| {
+        let mut snapshot = outdated::busy(harness, millis, pods, |_| {});
+        Arc::get_mut(&mut snapshot).unwrap().incomplete.insert("b".into());
+        snapshot
+    };
+    let first = with_waiting(&mut harness, 0, "abc");
+    assert_eq!(harness.next(&first, 0), Step::Plan);
+    harness.record_plan(&first, launches(&["a", "b"]), 0);
+    assert_eq!(actions(&harness.next(&first, 0)), ["a"], "b waits for others of its owner");
+    harness.outcome("a", OutcomeStatus::Accepted, 0, 1);
+    assert_eq!(harness.next(&first, 1), Step::PlanWithDisruption);
+    assert_eq!(early(&mut harness, &first, &["c"], 500), Some((vec!["c".to_owned()], "7-1.2".to_owned())));
+    harness.outcome("c", OutcomeStatus::Accepted, 0, 501);
+    let second = with_waiting(&mut harness, 1000, "abcd");
+    assert_eq!(harness.next(&second, 1000), Step::Plan, "the wait of b is over, but it may fit on the node for c");
+}
+
 #[test]
 fn an_early_part_leaves_untold_reasons_to_the_plan() {
     let mut harness = Harness::new();

@@ -7,7 +7,12 @@ use plimsoll_model::snapshot::{DisruptionReason, UnavailableOffering};
 use plimsoll_model::time::Millis;
 
 /// Pods and nodes of a busy cluster: one pool, and a snapshot that always differs from the previous one.
-fn busy(harness: &mut Harness, millis: u64, pods: &'static str, change: impl FnOnce(&mut Snapshot)) -> Published {
+pub(super) fn busy(
+    harness: &mut Harness,
+    millis: u64,
+    pods: &'static str,
+    change: impl FnOnce(&mut Snapshot),
+) -> Published {
     let mut published = harness.snapshot(millis, ClusterState { pods, ..ClusterState::default() });
     let snapshot = Arc::make_mut(&mut Arc::get_mut(&mut published).unwrap().snapshot);
     snapshot.node_pools.push(pool("default"));
