@@ -14,13 +14,14 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaimSpec;
 use k8s_openapi::api::core::v1::{EphemeralVolumeSource, PersistentVolume, PersistentVolumeClaim as Claim};
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use matching::OpenHosts;
 use places::{driver_name, driver_of, node_terms};
 use plimsoll_api::volume_claims;
 use plimsoll_model::names::label;
 use plimsoll_model::requirements::{NodeSelectorRequirement, NodeSelectorTerm, Operator};
 use plimsoll_model::snapshot::VolumeTopology;
 use std::cell::OnceCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use users::ClaimUsers;
 
 /// Annotations that mark the default storage class.
@@ -44,6 +45,8 @@ pub(crate) struct Volumes<'objects> {
     objects: &'objects Objects,
     /// Built when the first claim is looked up, since it takes a pass over all pods.
     users: OnceCell<ClaimUsers<'objects>>,
+    /// Built for the first claim that needs it, since it takes a pass over all volumes.
+    open_hosts: OnceCell<OpenHosts<'objects>>,
 }
 
 /// Reason why a volume has no topology.
@@ -85,6 +88,7 @@ impl<'objects> Volumes<'objects> {
                 .collect(),
             objects,
             users: OnceCell::new(),
+            open_hosts: OnceCell::new(),
         }
     }
 
@@ -252,8 +256,8 @@ impl<'objects> Volumes<'objects> {
         if class.provisioner == NO_PROVISIONER {
             let class = class_name(class);
             let found = self.existing_volumes(name, spec, claim, class)?;
-            if let Some(full) = matching::full_hosts(&self.volumes, class).filter(|_| waits) {
-                return Ok(found_or_to_come(found, terms, &full));
+            if waits && let Some(to_come) = self.volumes_to_come(class, terms) {
+                return Ok(found_or_to_come(found, to_come));
             }
             let none = || format!("storage class {class:?} of claim {name:?} makes no volumes, and no free one suits");
             return found.ok_or_else(|| VolumeError::Problem(none()));
@@ -263,6 +267,16 @@ impl<'objects> Volumes<'objects> {
             None => terms,
         };
         Ok(topology(driver_name(&class.provisioner), terms))
+    }
+
+    /// Places of the volumes of a class that come with their nodes. They are expected on all nodes that `terms` allow,
+    /// except those whose volumes are all taken. `None` if the class has volumes, but none that is on a node.
+    fn volumes_to_come(&self, class: &str, terms: Vec<NodeSelectorTerm>) -> Option<Vec<NodeSelectorTerm>> {
+        match self.open_hosts.get_or_init(|| matching::open_hosts(&self.volumes)).get(class) {
+            None => Some(terms),
+            Some(None) => None,
+            Some(Some(requirements)) => Some(requirements.iter().fold(terms, with)),
+        }
     }
 
     /// Hostname of the node for which the volume of the claim is being provisioned. kube-scheduler skips all other
@@ -337,15 +351,8 @@ fn is_unseen(claim: &Claim) -> bool {
     claim.status.as_ref().is_none_or(|status| status.phase.is_none())
 }
 
-/// Topology of a claim that is bound to one of the volumes `found`, or to one that comes with its node. The latter is
-/// expected of all nodes that `terms` allow, except those whose volumes are all taken.
-fn found_or_to_come(
-    found: Option<VolumeTopology>,
-    terms: Vec<NodeSelectorTerm>,
-    full: &BTreeSet<&str>,
-) -> VolumeTopology {
-    let not_full = || NodeSelectorRequirement::new(label::HOSTNAME, Operator::NotIn, full.iter().copied());
-    let to_come = if full.is_empty() { terms } else { with(terms, &not_full()) };
+/// Topology of a claim that is bound to one of the volumes `found`, or to one that comes with its node.
+fn found_or_to_come(found: Option<VolumeTopology>, to_come: Vec<NodeSelectorTerm>) -> VolumeTopology {
     match found {
         Some(found) if found.alternatives.is_empty() => found,
         Some(mut found) if !to_come.is_empty() => {

@@ -5,7 +5,8 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim as Clai
 use k8s_openapi::api::core::v1::{PersistentVolumeClaimSpec, PersistentVolumeSpec};
 use plimsoll_model::names::label;
 use plimsoll_model::quantity::Quantity;
-use std::collections::{BTreeMap, BTreeSet};
+use plimsoll_model::requirements::{NodeSelectorRequirement, Operator};
+use std::collections::BTreeMap;
 
 /// PersistentVolumes by name.
 type Volumes<'objects> = BTreeMap<&'objects str, &'objects PersistentVolume>;
@@ -48,22 +49,32 @@ pub(super) fn suitable<'objects>(
     volumes.values().copied().filter(|volume| is_free(volume) && fits(volume, spec) && is_selected(volume)).collect()
 }
 
-/// Hostnames of the nodes that have volumes of the class, of which all are taken. `None` if the class has volumes, but
-/// none that is on a node.
-pub(super) fn full_hosts<'objects>(volumes: &Volumes<'objects>, class: &str) -> Option<BTreeSet<&'objects str>> {
-    let mut all_taken: BTreeMap<&str, bool> = BTreeMap::new();
-    let mut has_volumes = false;
+/// Requirements on the nodes that volumes of a class may come with, by class. They exclude the nodes whose volumes of
+/// the class are all taken. `None` if no volume of the class is on a node.
+pub(super) type OpenHosts<'objects> = BTreeMap<&'objects str, Option<Vec<NodeSelectorRequirement>>>;
+
+/// Finds out which nodes have no free volume of their classes.
+pub(super) fn open_hosts<'objects>(volumes: &Volumes<'objects>) -> OpenHosts<'objects> {
+    let mut all_taken: BTreeMap<&str, BTreeMap<&str, bool>> = BTreeMap::new();
     for volume in volumes.values().copied() {
-        let of_class = |spec: &&PersistentVolumeSpec| spec.storage_class_name.as_deref() == Some(class);
-        let Some(spec) = volume.spec.as_ref().filter(of_class) else { continue };
-        has_volumes = true;
+        let Some(spec) = &volume.spec else { continue };
+        let Some(class) = spec.storage_class_name.as_deref() else { continue };
         let is_free = spec.claim_ref.is_none() && can_be_bound(volume);
+        let hosts = all_taken.entry(class).or_default();
         for host in hostnames(spec) {
-            *all_taken.entry(host).or_insert(true) &= !is_free;
+            *hosts.entry(host).or_insert(true) &= !is_free;
         }
     }
-    let full = || all_taken.iter().filter(|(_, is_full)| **is_full).map(|(host, _)| *host).collect();
-    (!has_volumes || !all_taken.is_empty()).then(full)
+    all_taken.into_iter().map(|(class, hosts)| (class, (!hosts.is_empty()).then(|| not_full(&hosts)))).collect()
+}
+
+/// Excludes the hosts whose volumes are all taken, if there are any.
+fn not_full(all_taken: &BTreeMap<&str, bool>) -> Vec<NodeSelectorRequirement> {
+    let full: Vec<&str> = all_taken.iter().filter(|(_, is_full)| **is_full).map(|(host, _)| *host).collect();
+    if full.is_empty() {
+        return Vec::new();
+    }
+    vec![NodeSelectorRequirement::new(label::HOSTNAME, Operator::NotIn, full)]
 }
 
 /// Hostnames of the nodes that a volume is on.
