@@ -10,8 +10,8 @@ pub(crate) use attach::attach_limits;
 use crate::problems::Fault;
 use crate::shapes::Template;
 use crate::{Objects, Source, selectors};
-use k8s_openapi::api::core::v1::PersistentVolumeClaimSpec;
 use k8s_openapi::api::core::v1::{EphemeralVolumeSource, PersistentVolume, PersistentVolumeClaim as Claim};
+use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaimSpec};
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use matching::OpenHosts;
@@ -47,6 +47,8 @@ pub(crate) struct Volumes<'objects> {
     users: OnceCell<ClaimUsers<'objects>>,
     /// Built for the first claim that needs it, since it takes a pass over all volumes.
     open_hosts: OnceCell<OpenHosts<'objects>>,
+    /// Nodes by name, built for the first claim with a selected node.
+    nodes: OnceCell<BTreeMap<&'objects str, &'objects Node>>,
 }
 
 /// Reason why a volume has no topology.
@@ -89,6 +91,7 @@ impl<'objects> Volumes<'objects> {
             objects,
             users: OnceCell::new(),
             open_hosts: OnceCell::new(),
+            nodes: OnceCell::new(),
         }
     }
 
@@ -283,7 +286,8 @@ impl<'objects> Volumes<'objects> {
     /// nodes, until the provisioner has given up or the node is gone.
     fn selected_hostname(&self, claim: &Claim) -> Option<&'objects str> {
         let name = annotation(&claim.metadata, SELECTED_NODE)?;
-        let node = self.objects.nodes.iter().find(|node| node.metadata.name.as_deref() == Some(name))?;
+        let named = |node: &'objects Node| Some((node.metadata.name.as_deref()?, node));
+        let node = *self.nodes.get_or_init(|| self.objects.nodes.iter().filter_map(named).collect()).get(name)?;
         let hostname = node.metadata.labels.as_ref().and_then(|labels| labels.get(label::HOSTNAME));
         hostname.or(node.metadata.name.as_ref()).map(String::as_str)
     }
