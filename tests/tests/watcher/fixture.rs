@@ -14,6 +14,7 @@ use plimsoll_sim::clock;
 use plimsoll_sim::network::Network;
 use plimsoll_watcher::service::{self, Parts, ServiceError, Settings};
 use serde_json::{Value, json};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -46,7 +47,8 @@ impl Fixture {
     pub(crate) fn new() -> Self {
         let server = ApiServer::new(1, clock::usual());
         let network = Network::default();
-        let schedulers = ["scheduler-0", "scheduler-1"].map(|name| FakeScheduler::start(&network, name)).into();
+        let (names, asked) = (["scheduler-0", "scheduler-1"], Arc::default());
+        let schedulers = names.map(|name| FakeScheduler::start(&network, name, &asked)).into();
         let actuator = FakeActuator::start(&network, "actuator-0");
         let fixture = Self { server, network, schedulers, actuator };
         let ready = json!({"conditions": [{"type": "Ready", "status": "True", "reason": "Ready", "message": "",

@@ -17,9 +17,9 @@ impl Fixture {
         self.schedulers.iter().for_each(|scheduler| scheduler.with(&set));
     }
 
-    /// Options of the plans that were asked for.
+    /// Options of the plans that were asked for. All schedulers have the same list.
     fn asked(&self) -> Vec<PlanOptions> {
-        self.schedulers.iter().flat_map(|scheduler| scheduler.with(|state| state.asked.clone())).collect()
+        self.schedulers[0].with(|state| state.asked.lock().clone())
     }
 
     /// Number of requests for plans with removals.
@@ -118,7 +118,7 @@ async fn the_next_plan_keeps_a_node_whose_removal_was_undone() {
     let is_leaving = |state: &mut State| {
         state.planned.last().is_some_and(|snapshot| snapshot.nodes.iter().any(|node| node.deleting))
     };
-    fixture.until("a plan knows of the removal", || fixture.schedulers[0].with(is_leaving)).await;
+    fixture.until("a plan knows of the removal", || fixture.schedulers.iter().any(|one| one.with(is_leaving))).await;
     fixture.patch(ResourceId::NODES, "n1", json!({"spec": {"taints": null}}));
     let is_kept =
         || fixture.asked().last().is_some_and(|options| options.kept_nodes.iter().any(|node| node.as_str() == "n1"));

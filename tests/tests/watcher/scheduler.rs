@@ -32,8 +32,8 @@ pub(crate) struct State {
     pub(crate) full: usize,
     /// Number of received catalogs.
     pub(crate) catalogs: usize,
-    /// Options of the plans that were asked for, in order.
-    pub(crate) asked: Vec<PlanOptions>,
+    /// Options of the plans that this or another replica was asked for, in order.
+    pub(crate) asked: Arc<Mutex<Vec<PlanOptions>>>,
     /// Snapshots planned for, in order.
     pub(crate) planned: Vec<Snapshot>,
     /// Whether plans get no response.
@@ -63,9 +63,10 @@ pub(crate) struct State {
 pub(crate) struct FakeScheduler(pub(crate) Arc<Mutex<State>>);
 
 impl FakeScheduler {
-    /// Serves at a port of this name, as a process of the same name.
-    pub(crate) fn start(network: &Network, name: &str) -> Self {
+    /// Serves at a port of this name, as a process of the same name. Adds to `asked` what it is asked for.
+    pub(crate) fn start(network: &Network, name: &str, asked: &Arc<Mutex<Vec<PlanOptions>>>) -> Self {
         let fake = Self::default();
+        fake.with(|state| state.asked = Arc::clone(asked));
         let listener = network.listen(name, name);
         let server = GrpcServer::default().add_service(SchedulerServiceServer::new(fake.clone()));
         tokio::spawn(server.serve_on(Listener::Memory(listener), CancellationToken::new()));
@@ -129,7 +130,7 @@ impl FakeScheduler {
                     assert_eq!(snapshot.sequence, ask.sequence);
                     let options = ask.options.map(PlanOptions::from).unwrap_or_default();
                     let removals = options.disruption;
-                    self.with(|state| state.asked.push(options));
+                    self.with(|state| state.asked.lock().push(options));
                     if self.with(|state| state.stalled) {
                         continue;
                     }
