@@ -17,7 +17,7 @@ use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use parking_lot::Mutex;
-use plimsoll_api::{CapacityQuota, EC2NodeClass, NodeClaim, NodeOverlay, NodePool, Pod, SharedSpecs};
+use plimsoll_api::{CapacityQuota, EC2NodeClass, NodeClaim, NodeOverlay, NodePool, Pod, SharedParts};
 use plimsoll_runtime::program::WATCH_SECONDS;
 use plimsoll_runtime::signal;
 use serde::de::DeserializeOwned;
@@ -284,11 +284,11 @@ where
 {
     let config = watcher::Config::default().timeout(WATCH_SECONDS);
     let list_and_watch = move || {
-        let mut specs = SharedSpecs::default();
+        let mut parts = SharedParts::default();
         let events = watcher(api.clone(), config.clone()).backoff(Pauses::default()).modify(move |object| {
             if let Ok(object) = &mut object.0 {
                 object.trim();
-                object.share(&mut specs);
+                object.share(&mut parts);
             }
         });
         events.boxed()

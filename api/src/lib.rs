@@ -37,7 +37,7 @@ pub use kubelet::KubeletConfiguration;
 pub use node_claim::{NodeClaim, NodeClaimSpec, NodeClaimStatus};
 pub use node_overlay::{NodeOverlay, NodeOverlaySpec, NodeOverlayStatus};
 pub use node_pool::{NodePool, NodePoolSpec, NodePoolStatus};
-pub use pod::{Pod, PodPhase, SharedSpecs, needs_claim, volume_claims};
+pub use pod::{Pod, PodPhase, SharedParts, needs_claim, volume_claims};
 pub use requirement::{Operator, Requirement};
 pub use taint::{Taint, TaintEffect};
 pub use validation::{FieldError, Validate};

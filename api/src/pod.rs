@@ -2,32 +2,34 @@
 
 mod claims;
 mod facts;
+mod shared;
 mod status;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{Pod as KubePod, PodSpec, PodStatus as KubeStatus};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
-use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hasher as _};
-use std::io;
-use std::sync::{Arc, Weak};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 pub use claims::{needs_claim, volume_claims};
+pub use shared::SharedParts;
 pub use status::{Allocation, PodCondition, PodPhase, PodStatus};
 
-/// Specs in addition to twice those of the last sweep, after which specs without pods are dropped.
-const UNSWEPT: usize = 1000;
-
 /// A Pod of the Kubernetes API. `spec.nodeName` is a field of its own, because the rest of the spec is usually that of
-/// all pods of a workload. The status is reduced to what the services read.
+/// all pods of a workload. Labels and owners are fields of their own for the same reason. The status is reduced to what
+/// the services read.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(from = "KubePod", into = "KubePod")]
 pub struct Pod {
-    /// Name, labels, owners.
+    /// The metadata without labels and owner references. Those of `kube::ResourceExt` are empty for this reason.
     pub metadata: ObjectMeta,
+    /// `metadata.labels`.
+    pub labels: Arc<BTreeMap<String, String>>,
+    /// `metadata.ownerReferences`.
+    pub owners: Arc<Vec<OwnerReference>>,
     /// `spec.nodeName`; `None` if it is empty.
     pub node_name: Option<String>,
     /// The spec without `nodeName`.
@@ -46,15 +48,20 @@ impl Pod {
 
 impl From<KubePod> for Pod {
     fn from(pod: KubePod) -> Self {
-        let KubePod { metadata, mut spec, status } = pod;
+        let KubePod { mut metadata, mut spec, status } = pod;
+        let labels = Arc::new(metadata.labels.take().unwrap_or_default());
+        let owners = Arc::new(metadata.owner_references.take().unwrap_or_default());
         let node_name = spec.as_mut().and_then(|spec| spec.node_name.take()).filter(|name| !name.is_empty());
-        Self { metadata, node_name, spec: spec.map(Arc::new), status: status.map(PodStatus::from).unwrap_or_default() }
+        let (spec, status) = (spec.map(Arc::new), status.map(PodStatus::from).unwrap_or_default());
+        Self { metadata, labels, owners, node_name, spec, status }
     }
 }
 
 impl From<Pod> for KubePod {
     fn from(pod: Pod) -> Self {
-        let Pod { metadata, node_name, spec, status } = pod;
+        let Pod { mut metadata, labels, owners, node_name, spec, status } = pod;
+        metadata.labels = Some(Arc::unwrap_or_clone(labels)).filter(|labels| !labels.is_empty());
+        metadata.owner_references = Some(Arc::unwrap_or_clone(owners)).filter(|owners| !owners.is_empty());
         let spec = spec.map(|spec| PodSpec { node_name, ..Arc::unwrap_or_clone(spec) });
         let status = Some(KubeStatus::from(status)).filter(|status| *status != KubeStatus::default());
         Self { metadata, spec, status }
@@ -90,77 +97,21 @@ impl Resource for Pod {
     }
 }
 
-/// Specs of pods that are kept in memory, so that equal ones are kept once.
-#[derive(Debug, Default)]
-pub struct SharedSpecs {
-    /// By the hash of their JSON.
-    specs: HashMap<u64, Vec<Weak<PodSpec>>>,
-    /// Number of hashes after specs without pods were last dropped.
-    swept: usize,
-}
-
-impl SharedSpecs {
-    /// Makes `pod` use the spec of an earlier pod, if one that still exists has an equal spec.
-    ///
-    /// ```
-    /// use plimsoll_api::{Pod, SharedSpecs};
-    /// use std::sync::Arc;
-    ///
-    /// let mut specs = SharedSpecs::default();
-    /// let [mut first, mut second] = [(); 2].map(|()| Pod { spec: Some(Arc::default()), ..Pod::default() });
-    /// specs.share(&mut first);
-    /// specs.share(&mut second);
-    /// assert!(Arc::ptr_eq(&first.spec.unwrap(), &second.spec.unwrap()));
-    /// ```
-    pub fn share(&mut self, pod: &mut Pod) {
-        let Some(spec) = &mut pod.spec else { return };
-        let mut hasher = Writer(DefaultHasher::new());
-        if serde_json::to_writer(&mut hasher, &**spec).is_err() {
-            return;
-        }
-        let known = self.specs.entry(hasher.0.finish()).or_default();
-        known.retain(|other| other.strong_count() > 0);
-        if let Some(other) = known.iter().filter_map(Weak::upgrade).find(|other| other == spec) {
-            *spec = other;
-            return;
-        }
-        known.push(Arc::downgrade(spec));
-        if self.specs.len() > 2 * self.swept + UNSWEPT {
-            self.specs.retain(|_, specs| specs.iter().any(|spec| spec.strong_count() > 0));
-            self.swept = self.specs.len();
-        }
-    }
-}
-
-/// Hashes what is written.
-struct Writer(DefaultHasher);
-
-impl io::Write for Writer {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.write(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
 
-    fn pod(image: &str, node: &str) -> Pod {
-        let spec = json!({"containers": [{"name": "app", "image": image}], "nodeName": node});
-        serde_json::from_value(json!({"metadata": {"name": node}, "spec": spec})).unwrap()
-    }
-
     #[test]
     fn the_json_is_that_of_kubernetes() {
-        let all = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"},
+        let owner =
+            json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u", "controller": true});
+        let metadata = json!({"name": "web-1", "labels": {"app": "web"}, "ownerReferences": [owner]});
+        let all = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata,
             "spec": {"containers": [{"name": "app"}], "nodeName": "n"}, "status": {"phase": "Running"}});
         let pod: Pod = serde_json::from_value(all.clone()).unwrap();
+        assert_eq!((pod.labels["app"].as_str(), pod.owners[0].name.as_str()), ("web", "web"));
+        assert_eq!((&pod.metadata.labels, &pod.metadata.owner_references), (&None, &None));
         assert_eq!((pod.node_name.as_deref(), pod.spec.as_ref().unwrap().node_name.as_deref()), (Some("n"), None));
         assert_eq!(serde_json::to_value(&pod).unwrap(), all);
         // Without a spec, there is no node.
@@ -169,30 +120,7 @@ mod tests {
 
     #[test]
     fn a_pod_whose_node_has_no_name_is_not_bound() {
-        assert_eq!(pod("web", "").node_name, None);
-    }
-
-    #[test]
-    fn pods_share_equal_specs_only() {
-        let mut specs = SharedSpecs::default();
-        let mut pods = [pod("web:1", "a"), pod("web:1", "b"), pod("web:2", "c")];
-        pods.iter_mut().for_each(|pod| specs.share(pod));
-        let [first, second, other] = pods.map(|pod| pod.spec.unwrap());
-        assert!(Arc::ptr_eq(&first, &second));
-        assert_eq!(other.containers[0].image.as_deref(), Some("web:2"));
-    }
-
-    #[test]
-    fn specs_without_pods_are_dropped() {
-        let mut specs = SharedSpecs::default();
-        let mut kept = pod("kept", "n");
-        specs.share(&mut kept);
-        for version in 0..5 * UNSWEPT {
-            specs.share(&mut pod(&format!("web:{version}"), "n"));
-        }
-        assert!(specs.specs.len() <= UNSWEPT + 3, "{}", specs.specs.len());
-        let mut again = pod("kept", "n");
-        specs.share(&mut again);
-        assert!(Arc::ptr_eq(&kept.spec.unwrap(), &again.spec.unwrap()));
+        let pod: Pod = serde_json::from_value(json!({"spec": {"containers": [], "nodeName": ""}})).unwrap();
+        assert_eq!(pod.node_name, None);
     }
 }

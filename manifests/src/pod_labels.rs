@@ -69,7 +69,7 @@ mod tests {
     /// The labels of each pod, as `key=value`.
     fn labels(content: &str) -> Vec<Vec<String>> {
         let pods = input(content).objects.expanded().pods;
-        let labels = pods.iter().map(|pod| pod.metadata.labels.iter().flatten());
+        let labels = pods.iter().map(|pod| pod.labels.iter());
         labels.map(|labels| labels.map(|(key, value)| format!("{key}={value}")).collect()).collect()
     }
 

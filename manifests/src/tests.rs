@@ -45,8 +45,7 @@ fn a_workload_becomes_its_pods() {
     let manifests = input(DEPLOYMENT).unwrap();
     assert_eq!(pod_names(&manifests), ["web-0", "web-1"]);
     let first = &pods(&manifests)[0];
-    let labels = first.metadata.labels.as_ref().unwrap();
-    assert_eq!(labels.get("app").map(String::as_str), Some("web"));
+    assert_eq!(first.labels.get("app").map(String::as_str), Some("web"));
     assert_eq!(first.metadata.namespace.as_deref(), Some("default"));
 }
 

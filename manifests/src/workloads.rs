@@ -245,9 +245,7 @@ fn add_pods(
     }
     let mut template = pod(workload, 0);
     template.metadata.name = None;
-    if let Some(labels) = &mut template.metadata.labels {
-        labels.retain(|key, _| own_labels.iter().all(|(own, _)| own != key));
-    }
+    Arc::make_mut(&mut template.labels).retain(|key, _| own_labels.iter().all(|(own, _)| own != key));
     match Replicas::new(template, workload.name().to_owned(), numbers) {
         Ok(replicas) => objects.replicas.push(replicas),
         Err(numbers) => each(&numbers, objects, claims),
@@ -265,21 +263,23 @@ struct Present {
 /// The pods that each workload has in the input, also through a workload between.
 fn present(workloads: &[Workload], objects: &Objects) -> BTreeMap<Id, Present> {
     let by_id: BTreeMap<Id, &Workload> = workloads.iter().map(|it| (it.id(), it)).collect();
-    let owner_of = |metadata: &ObjectMeta| {
-        let owners = metadata.owner_references.iter().flatten();
+    let owner_of = |metadata: &ObjectMeta, owners: &[OwnerReference], hash: Option<&String>| {
         let namespace = metadata.namespace.as_deref().unwrap_or_default();
-        let owners: Vec<Id> = owners.filter_map(|owner| kinds::owner(owner, namespace)).collect();
+        let owners: Vec<Id> = owners.iter().filter_map(|owner| kinds::owner(owner, namespace)).collect();
         let known = owners.iter().find(|owner| by_id.contains_key(owner)).cloned();
-        known
-            .or_else(|| owners.iter().find_map(|owner| deployment(metadata, owner)).filter(|it| by_id.contains_key(it)))
+        known.or_else(|| owners.iter().find_map(|owner| deployment(hash?, owner)).filter(|it| by_id.contains_key(it)))
+    };
+    let owner_of_workload = |metadata: &ObjectMeta| {
+        let hash = metadata.labels.as_ref().and_then(|labels| labels.get(TEMPLATE_HASH));
+        owner_of(metadata, metadata.owner_references.as_deref().unwrap_or_default(), hash)
     };
     let mut present: BTreeMap<Id, Present> = BTreeMap::new();
     for pod in &objects.pods {
-        let mut owner = owner_of(&pod.metadata);
+        let mut owner = owner_of(&pod.metadata, &pod.owners, pod.labels.get(TEMPLATE_HASH));
         // A pod's ReplicaSet and its Deployment: owners are at most two deep.
         for _ in 0..2 {
             let Some(id) = owner else { break };
-            owner = by_id.get(&id).and_then(|workload| owner_of(&workload.metadata));
+            owner = by_id.get(&id).and_then(|workload| owner_of_workload(&workload.metadata));
             let present = present.entry(id).or_default();
             present.names.insert(pod.metadata.name.clone().unwrap_or_default());
             present.succeeded += usize::from(pod.status.phase == Some(PodPhase::Succeeded));
@@ -289,10 +289,9 @@ fn present(workloads: &[Workload], objects: &Objects) -> BTreeMap<Id, Present> {
     present
 }
 
-/// The Deployment of a pod whose ReplicaSet is not in the input: the ReplicaSet has its name and the hash that the pod is labelled with.
-fn deployment(pod: &ObjectMeta, owner: &Id) -> Option<Id> {
-    let hash = pod.labels.as_ref()?.get(TEMPLATE_HASH)?;
-    let name = owner.1.strip_suffix(hash.as_str())?.strip_suffix('-')?;
+/// The Deployment of a pod whose ReplicaSet is not in the input: the ReplicaSet has its name and the pod's `hash`.
+fn deployment(hash: &str, owner: &Id) -> Option<Id> {
+    let name = owner.1.strip_suffix(hash)?.strip_suffix('-')?;
     (owner.0 == Kind::ReplicaSet).then(|| (Kind::Deployment, name.to_owned()))
 }
 

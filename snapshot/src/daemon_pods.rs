@@ -56,15 +56,14 @@ impl DaemonPods {
         let (_, pod) = self.pods.get(daemon_set.metadata.uid.as_deref()?)?.last_key_value()?;
         let annotations = daemon_set.metadata.annotations.as_ref();
         let template = annotations.and_then(|annotations| annotations.get(TEMPLATE_GENERATION));
-        let labels = pod.metadata.labels.as_ref();
-        let used = labels.and_then(|labels| labels.get(POD_TEMPLATE_GENERATION));
+        let used = pod.labels.get(POD_TEMPLATE_GENERATION);
         let is_current = template.zip(used).is_none_or(|(template, used)| template == used);
         pod.spec.as_deref().filter(|_| is_current)
     }
 }
 
 fn owner(pod: &KubePod) -> Option<&str> {
-    let mut owners = pod.metadata.owner_references.iter().flatten();
+    let mut owners = pod.owners.iter();
     let owner = owners.find(|owner| owner.kind == "DaemonSet" && owner.api_version.starts_with("apps/"))?;
     Some(&owner.uid)
 }

@@ -77,7 +77,7 @@ impl Groups {
         for pod in all_pods.iter().copied() {
             let constraints = (spreads(pod).collect::<Vec<_>>(), required_pod_affinity(pod).collect::<Vec<_>>());
             let constraints = serde_json::to_string(&constraints).unwrap_or_default();
-            let key = (&pod.metadata.namespace, &pod.metadata.labels, constraints, priority(pod));
+            let key = (&pod.metadata.namespace, &pod.labels, constraints, priority(pod));
             let group = *group_by_key.entry(key).or_insert_with(|| {
                 pods.push(pod);
                 pods.len() - 1
@@ -152,7 +152,6 @@ fn required_pod_affinity(pod: &Pod) -> impl Iterator<Item = &PodAffinityTerm> {
 
 /// Whether `pod` may be unschedulable until `other` is placed.
 fn waits_for(pod: &Pod, other: &Pod) -> bool {
-    let labels = other.metadata.labels.clone().unwrap_or_default();
     let selects_other = |term: &PodAffinityTerm| {
         let all_namespaces = term.namespace_selector.is_some();
         let named = term.namespaces.as_ref().filter(|names| !names.is_empty());
@@ -160,7 +159,7 @@ fn waits_for(pod: &Pod, other: &Pod) -> bool {
         let in_namespaces = named.map_or(pod.metadata.namespace.as_ref() == namespace, |names| {
             namespace.is_some_and(|namespace| names.contains(namespace))
         });
-        let selected = |selector| selectors::matches(selector, &labels).unwrap_or(true);
+        let selected = |selector| selectors::matches(selector, &other.labels).unwrap_or(true);
         (all_namespaces || in_namespaces) && term.label_selector.as_ref().is_some_and(selected)
     };
     spreads(pod).any(|spread| counts(pod, spread, other)) || required_pod_affinity(pod).any(selects_other)
@@ -169,9 +168,7 @@ fn waits_for(pod: &Pod, other: &Pod) -> bool {
 /// Whether the spread of `pod` selects `other`. An invalid selector selects everything; the API server rejects such
 /// selectors.
 fn counts(pod: &Pod, spread: &TopologySpreadConstraint, other: &Pod) -> bool {
-    let labels = other.metadata.labels.as_ref();
-    let none = BTreeMap::new();
-    let selected = |selector| selectors::matches(selector, labels.unwrap_or(&none)).unwrap_or(true);
+    let selected = |selector| selectors::matches(selector, &other.labels).unwrap_or(true);
     pod.metadata.namespace == other.metadata.namespace && spread.label_selector.as_ref().is_some_and(selected)
 }
 

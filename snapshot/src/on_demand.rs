@@ -2,6 +2,7 @@
 
 use crate::problems::Fault;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use plimsoll_api::Pod;
 use plimsoll_model::names::annotation;
 use plimsoll_model::snapshot::{OnDemandMix, OnDemandRatio};
 
@@ -20,8 +21,8 @@ pub(crate) fn mix(metadata: &ObjectMeta) -> Result<Option<OnDemandMix>, Fault> {
 }
 
 /// Reads the on-demand ratio that a pod requests for its workload.
-pub(crate) fn workload_ratio(pod: &ObjectMeta) -> Result<Option<OnDemandRatio>, Fault> {
-    Ok(mix(pod)?.map(|mix| OnDemandRatio { workload: workload(pod), mix }))
+pub(crate) fn workload_ratio(pod: &Pod) -> Result<Option<OnDemandRatio>, Fault> {
+    Ok(mix(&pod.metadata)?.map(|mix| OnDemandRatio { workload: workload(pod), mix }))
 }
 
 fn number(metadata: &ObjectMeta, key: &str, max: u32) -> Result<Option<u32>, Fault> {
@@ -35,14 +36,13 @@ fn number(metadata: &ObjectMeta, key: &str, max: u32) -> Result<Option<u32>, Fau
 
 /// Returns the workload of a pod: its controller, or the Deployment behind a ReplicaSet. A pod without owner is its own
 /// workload.
-fn workload(pod: &ObjectMeta) -> String {
-    let owners = pod.owner_references.as_deref().unwrap_or_default();
+fn workload(pod: &Pod) -> String {
     let controller = |owner: &&OwnerReference| owner.controller == Some(true);
-    let Some(owner) = owners.iter().find(controller).or(owners.first()) else {
-        return format!("Pod/{}", pod.name.as_deref().unwrap_or_default());
+    let Some(owner) = pod.owners.iter().find(controller).or(pod.owners.first()) else {
+        return format!("Pod/{}", pod.metadata.name.as_deref().unwrap_or_default());
     };
-    let hash = pod.labels.as_ref().and_then(|labels| labels.get(TEMPLATE_HASH));
-    let deployment = hash.and_then(|hash| owner.name.strip_suffix(hash.as_str())?.strip_suffix('-'));
+    let deployment =
+        pod.labels.get(TEMPLATE_HASH).and_then(|hash| owner.name.strip_suffix(hash.as_str())?.strip_suffix('-'));
     match deployment.filter(|_| owner.kind == "ReplicaSet") {
         Some(name) => format!("Deployment/{name}"),
         None => format!("{}/{}", owner.kind, owner.name),
@@ -56,6 +56,10 @@ mod tests {
 
     fn metadata(value: &Value) -> ObjectMeta {
         serde_json::from_value(value.clone()).unwrap()
+    }
+
+    fn pod(metadata: &Value) -> Pod {
+        serde_json::from_value(json!({"metadata": metadata})).unwrap()
     }
 
     #[test]
@@ -76,13 +80,12 @@ mod tests {
     fn replica_sets_of_a_deployment_are_one_workload() {
         let owned = |kind: &str, name: &str| {
             let owner = json!({"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": "1", "controller": true});
-            workload(&metadata(
-                &json!({"name": "web-1", "labels": {"pod-template-hash": "5d4f"}, "ownerReferences": [owner]}),
-            ))
+            let labels = json!({"pod-template-hash": "5d4f"});
+            workload(&pod(&json!({"name": "web-1", "labels": labels, "ownerReferences": [owner]})))
         };
         assert_eq!(owned("ReplicaSet", "web-5d4f"), "Deployment/web");
         assert_eq!(owned("ReplicaSet", "web"), "ReplicaSet/web");
         assert_eq!(owned("StatefulSet", "web-5d4f"), "StatefulSet/web-5d4f");
-        assert_eq!(workload(&metadata(&json!({"name": "web-1"}))), "Pod/web-1");
+        assert_eq!(workload(&pod(&json!({"name": "web-1"}))), "Pod/web-1");
     }
 }

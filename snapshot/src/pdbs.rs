@@ -41,11 +41,9 @@ impl<'objects> Budgets<'objects> {
     /// Names of the budgets that an eviction of `pod` must respect. The Eviction API refuses a pod with several
     /// budgets, whatever they allow.
     pub(crate) fn covering(&self, pod: &Pod) -> Vec<String> {
-        let none = BTreeMap::new();
-        let labels = pod.metadata.labels.as_ref().unwrap_or(&none);
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         let budgets = self.by_namespace.get(namespace).into_iter().flatten();
-        let covering: Vec<&Budget> = budgets.filter(|budget| budget.selector.matches(labels)).collect();
+        let covering: Vec<&Budget> = budgets.filter(|budget| budget.selector.matches(&pod.labels)).collect();
         if let [budget] = covering.as_slice()
             && budget.always_allow_unhealthy
             && pod.status.is_unready()
@@ -129,7 +127,7 @@ fn allowed_by_spec(budget: &KubeBudget, selector: &LabelSelector, objects: &Obje
         if pod.metadata.namespace != budget.metadata.namespace || pod.is_terminal() {
             continue;
         }
-        if !selector.matches(pod.metadata.labels.as_ref().unwrap_or(&BTreeMap::new())) {
+        if !selector.matches(&pod.labels) {
             continue;
         }
         expected += count;

@@ -14,7 +14,7 @@ use plimsoll_model::identity::{NodeName, PodUid};
 use plimsoll_model::names::{annotation, label};
 use plimsoll_model::snapshot::{IgnoredPod, Pod, PodShape, PodState};
 use plimsoll_model::time::Timestamp;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Eviction cost of a pod without priority and deletion cost, in thousandths.
 const EVICTION_COST: i64 = 1000;
@@ -154,7 +154,7 @@ pub fn ignored_protection(pod: &KubePod) -> Option<Problem> {
 /// Reports unparsable on-demand annotations of a pod. The pod is then used without them.
 #[must_use]
 pub fn ignored_on_demand_ratio(pod: &KubePod) -> Option<Problem> {
-    let fault = on_demand::workload_ratio(&pod.metadata).err().filter(|_| !stays_with_node(pod))?;
+    let fault = on_demand::workload_ratio(pod).err().filter(|_| !stays_with_node(pod))?;
     Some(Problem::of_field("Pod", &pod.metadata, fault))
 }
 
@@ -234,8 +234,8 @@ pub(crate) fn read(pod: &KubePod, spec: &PodSpec, budgets: &Budgets<'_>, shapes:
     let namespace = metadata.namespace.as_deref().unwrap_or_default();
     let name = metadata.name.as_deref().unwrap_or_default();
     let stays_with_node = stays_with_node(pod);
-    let labels = metadata.labels.clone().unwrap_or_default();
-    let on_demand = on_demand::workload_ratio(metadata).unwrap_or_default().filter(|_| !stays_with_node);
+    let labels = BTreeMap::clone(&pod.labels);
+    let on_demand = on_demand::workload_ratio(pod).unwrap_or_default().filter(|_| !stays_with_node);
     let binding = match pod.node_name {
         _ if stays_with_node => NodeBinding::Pinned,
         Some(_) => NodeBinding::Movable,
@@ -280,7 +280,7 @@ pub(crate) fn stays_with_node(pod: &KubePod) -> bool {
 fn returns(pod: &KubePod) -> bool {
     let is_stateful_set =
         |owner: &OwnerReference| owner.kind == "StatefulSet" && owner.api_version.starts_with("apps/");
-    pod.metadata.owner_references.iter().flatten().any(is_stateful_set)
+    pod.owners.iter().any(is_stateful_set)
 }
 
 /// When the protection by the pod's annotations ends; the end of time if it does not end.

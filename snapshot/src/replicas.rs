@@ -75,8 +75,7 @@ impl Replicas {
 /// Whether the name determines other properties of the pod: volume claims, UID or workload.
 fn depends_on_name(template: &Pod) -> bool {
     let claims = template.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()).any(needs_claim);
-    let owned = template.metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty());
-    claims || !owned || template.metadata.uid.is_some() || template.is_terminal()
+    claims || template.owners.is_empty() || template.metadata.uid.is_some() || template.is_terminal()
 }
 
 #[cfg(test)]

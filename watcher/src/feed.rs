@@ -15,7 +15,7 @@ use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use kube::core::DeserializeGuard;
 use kube::runtime::watcher::{self, Error as WatchError, Event};
 use kube::{Api, Client};
-use plimsoll_api::{CapacityBuffer, CapacityQuota, EC2NodeClass, NodeClaim, NodeOverlay, NodePool, Pod, SharedSpecs};
+use plimsoll_api::{CapacityBuffer, CapacityQuota, EC2NodeClass, NodeClaim, NodeOverlay, NodePool, Pod, SharedParts};
 use plimsoll_runtime::admin::{Readiness, ReadinessHandle};
 use plimsoll_runtime::program::WATCH_SECONDS;
 use std::sync::Arc;
@@ -102,7 +102,7 @@ impl Feed {
 
     async fn follow<K: Indexed>(&self, handle: ReadinessHandle, listed_sender: &watch::Sender<bool>) {
         if self.unwatched.contains(&K::KIND) {
-            self.handle_event::<K>(Event::InitDone, &mut PartialList::default(), &mut SharedSpecs::default());
+            self.handle_event::<K>(Event::InitDone, &mut PartialList::default(), &mut SharedParts::default());
             handle.release();
             listed_sender.send_replace(true);
             // The watcher ends with any of its tasks.
@@ -114,20 +114,20 @@ impl Feed {
         let list_and_watch = || watcher::watcher(api.clone(), config.clone()).boxed();
         let mut events = list_and_watch();
         let (mut handle, mut pause, mut list) = (Some(handle), FIRST_PAUSE, PartialList::default());
-        let mut specs = SharedSpecs::default();
+        let mut parts = SharedParts::default();
         // The stream continues after an error and never ends.
         while let Some(event) = events.try_next().await.transpose() {
             match event {
                 Ok(event) => {
                     pause = FIRST_PAUSE;
-                    if self.handle_event(event, &mut list, &mut specs) {
+                    if self.handle_event(event, &mut list, &mut parts) {
                         handle.take().into_iter().for_each(ReadinessHandle::release);
                         listed_sender.send_replace(true);
                     }
                 }
                 // Clusters without the CRD of an optional kind have no such objects: treat the kind as listed and empty.
                 Err(WatchError::InitialListFailed(error)) if OPTIONAL.contains(&K::KIND) && is_not_found(&error) => {
-                    if self.handle_event::<K>(Event::InitDone, &mut list, &mut specs) {
+                    if self.handle_event::<K>(Event::InitDone, &mut list, &mut parts) {
                         handle.take().into_iter().for_each(ReadinessHandle::release);
                         listed_sender.send_replace(true);
                     }
@@ -154,18 +154,18 @@ impl Feed {
         &self,
         event: Event<DeserializeGuard<K>>,
         list: &mut PartialList<K>,
-        specs: &mut SharedSpecs,
+        parts: &mut SharedParts,
     ) -> bool {
-        let kept = |object: DeserializeGuard<K>, specs: &mut SharedSpecs| {
+        let kept = |object: DeserializeGuard<K>, parts: &mut SharedParts| {
             let mut object = index::simplified(self.parsed(object)?);
-            object.share(specs);
+            object.share(parts);
             Some(object)
         };
         match event {
             Event::Init => *list = PartialList::default(),
             // Simplified at once: a list of whole pods takes several times the memory of the index.
             Event::InitApply(object) => {
-                if let Some(object) = kept(object, specs) {
+                if let Some(object) = kept(object, parts) {
                     self.facts.index(|index| index.receive(object, list));
                 }
             }
@@ -175,7 +175,7 @@ impl Feed {
                 self.count(K::KIND);
                 return true;
             }
-            Event::Apply(object) => match kept(object, specs) {
+            Event::Apply(object) => match kept(object, parts) {
                 Some(object) => self.facts.change_index(|index| index.apply(object)),
                 None => self.count(K::KIND),
             },

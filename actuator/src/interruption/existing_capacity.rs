@@ -195,7 +195,7 @@ mod tests {
             let mut ending = pod("p", "other", &json!({}));
             ending.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-05T00:00:00Z")).unwrap();
             let owner = json!([{"apiVersion": "apps/v1", "kind": owner, "name": "web", "uid": "owner"}]);
-            ending.metadata.owner_references = serde_json::from_value(owner).unwrap();
+            ending.owners = Arc::new(serde_json::from_value(owner).unwrap());
             let pods = [pod("m", "old", &json!({})), ending].into_iter().chain(successor).collect();
             let promised = [PodUid::from("p")].into();
             fits_existing_nodes(&[PodUid::from("m")].into(), &promised, nodes, shared(pods), Timestamp(1))

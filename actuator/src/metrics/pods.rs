@@ -231,7 +231,7 @@ fn state_labels(pod: &Pod, node: Option<&Node>, managed: bool) -> Labels {
         truth(condition.as_ref().is_some_and(|condition| condition.status == Status::True))
     };
     let of_node = |key| label_of(node.and_then(|node| node.metadata.labels.as_ref()), key);
-    let owner = pod.metadata.owner_references.as_deref().unwrap_or_default().first().map(|owner| {
+    let owner = pod.owners.first().map(|owner| {
         let kind = owner.kind.to_lowercase();
         format!("/apis/{}/namespaces/{}/{kind}s/{}", owner.api_version, namespace(pod), owner.name)
     });

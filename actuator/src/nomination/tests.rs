@@ -71,7 +71,7 @@ fn only_unbound_reschedulable_pods_are_waiting() {
     assert!(!with(&|pod| pod.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).ok()));
     assert!(!with(&|pod| pod.status.phase = Some(PodPhase::Failed)));
     let daemon = OwnerReference { kind: "DaemonSet".to_owned(), ..OwnerReference::default() };
-    assert!(!with(&|pod| pod.metadata.owner_references = Some(vec![daemon.clone()])));
+    assert!(!with(&|pod| pod.owners = vec![daemon.clone()].into()));
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn pods_with_conflicting_constraints_are_nominated_one_after_another() {
     let web = |name: &str, key: &str| -> Arc<Pod> {
         let mut pod = pod(name, "1");
         pod.spec = serde_json::from_value(json!({"containers": [], "topologySpreadConstraints": [spread(key)]})).ok();
-        pod.metadata.labels = Some([("app".to_owned(), key.replace('/', "."))].into());
+        pod.labels = Arc::new([("app".to_owned(), key.replace('/', "."))].into());
         Arc::new(pod)
     };
     let zone = "topology.kubernetes.io/zone";

@@ -5,7 +5,7 @@ use crate::guarded::{self, PartialRead};
 use crate::pods::NOMINATION_FIELD_MANAGER;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use plimsoll_api::{CapacityQuota, EC2NodeClass, NodeClaim, NodeOverlay, NodePool, Pod, SharedSpecs};
+use plimsoll_api::{CapacityQuota, EC2NodeClass, NodeClaim, NodeOverlay, NodePool, Pod, SharedParts};
 
 /// An object whose unused fields can be dropped.
 pub(super) trait Trim: PartialRead {
@@ -25,7 +25,7 @@ pub(super) trait Trim: PartialRead {
     }
 
     /// Shares what the object has in common with others.
-    fn share(&mut self, _specs: &mut SharedSpecs) {}
+    fn share(&mut self, _parts: &mut SharedParts) {}
 }
 
 impl Trim for NodeClaim {
@@ -66,8 +66,8 @@ impl Trim for Pod {
         plimsoll_snapshot::trim::pod(self);
     }
 
-    fn share(&mut self, specs: &mut SharedSpecs) {
-        specs.share(self);
+    fn share(&mut self, parts: &mut SharedParts) {
+        parts.share(self);
     }
 }
 

@@ -39,7 +39,7 @@ impl Pod {
     }
 
     fn is_owned_by(&self, kind: &str) -> bool {
-        self.metadata.owner_references.iter().flatten().any(|owner| owner.kind == kind)
+        self.owners.iter().any(|owner| owner.kind == kind)
     }
 
     /// Whether draining a node evicts the pod: a static pod stays, and so does a pod that tolerates the taint of nodes

@@ -3,6 +3,7 @@
 use super::entry;
 use crate::input::Question;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use plimsoll_api::Pod as KubePod;
 use plimsoll_model::plan::{Plan, Reason};
 use plimsoll_model::quantity::format_amount;
 use plimsoll_model::resources::PODS;
@@ -18,14 +19,14 @@ const SHOWN: usize = 5;
 /// Pods (`namespace/name`) of each workload (`namespace/name`) of a kind.
 pub(crate) fn pods_by_workload(objects: &Objects, kind: &str) -> BTreeMap<String, BTreeSet<String>> {
     let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    let mut add = |metadata: &ObjectMeta| {
-        let namespace = metadata.namespace.as_deref().unwrap_or_default();
-        let Some(owner) = owner(objects, metadata, kind) else { return };
-        let name = metadata.name.as_deref().unwrap_or_default();
+    let mut add = |pod: &KubePod| {
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        let Some(owner) = owner(objects, pod, kind) else { return };
+        let name = pod.metadata.name.as_deref().unwrap_or_default();
         found.entry(format!("{namespace}/{owner}")).or_default().insert(format!("{namespace}/{name}"));
     };
-    objects.pods.iter().for_each(|pod| add(&pod.metadata));
-    objects.replicas.iter().flat_map(plimsoll_snapshot::Replicas::pods).for_each(|pod| add(&pod.metadata));
+    objects.pods.iter().for_each(|pod| add(pod.as_ref()));
+    objects.replicas.iter().flat_map(plimsoll_snapshot::Replicas::pods).for_each(|pod| add(&pod));
     found
 }
 
@@ -39,18 +40,17 @@ pub(super) fn why_idle(question: &Question, kind: &'static str, name: &str) -> O
     question.manifests.idle.get(&(kind, name.to_owned())).cloned()
 }
 
-/// Name of the workload of this kind that owns an object, directly or through a ReplicaSet.
-fn owner(objects: &Objects, metadata: &ObjectMeta, kind: &str) -> Option<String> {
-    let owners = || metadata.owner_references.iter().flatten();
-    if let Some(owner) = owners().find(|owner| owner.kind == kind) {
+/// Name of the workload of this kind that owns a pod, directly or through a ReplicaSet.
+fn owner(objects: &Objects, pod: &KubePod, kind: &str) -> Option<String> {
+    if let Some(owner) = pod.owners.iter().find(|owner| owner.kind == kind) {
         return Some(owner.name.clone());
     }
-    let replica_set = &owners().find(|owner| kind == "Deployment" && owner.kind == "ReplicaSet")?.name;
-    let is_it = |it: &&ObjectMeta| it.name.as_ref() == Some(replica_set) && it.namespace == metadata.namespace;
+    let replica_set = &pod.owners.iter().find(|owner| kind == "Deployment" && owner.kind == "ReplicaSet")?.name;
+    let is_it = |it: &&ObjectMeta| it.name.as_ref() == Some(replica_set) && it.namespace == pod.metadata.namespace;
     let known = objects.replica_sets.iter().map(|it| &it.metadata).find(is_it);
     let deployment = known.and_then(|it| it.owner_references.iter().flatten().find(|owner| owner.kind == kind));
     deployment.map(|owner| owner.name.clone()).or_else(|| {
-        let hash = metadata.labels.as_ref()?.get(TEMPLATE_HASH)?;
+        let hash = pod.labels.get(TEMPLATE_HASH)?;
         Some(replica_set.strip_suffix(hash.as_str())?.strip_suffix('-')?.to_owned())
     })
 }

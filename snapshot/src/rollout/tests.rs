@@ -208,7 +208,7 @@ fn a_pod_that_never_starts_holds_a_canary_back_for_15_minutes_if_another_workloa
     let (claims, nodes) = ([old("a"), new("c", 60)], [node("c", "True", 60)]);
     let mut agent = pod("agent", "c", "Running");
     let owner = json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "u"}]);
-    agent.metadata.owner_references = serde_json::from_value(owner).unwrap();
+    agent.owners = Arc::new(serde_json::from_value(owner).unwrap());
     let pods = [pod("broken", "c", "Pending"), agent, pod("web", "c", "Running")];
     let of = |pods: &[Pod], now| rollout(&pool(&json!({})), &claims, &nodes, pods, now).unwrap();
     let waits = of(&pods, 959);

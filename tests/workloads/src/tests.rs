@@ -133,13 +133,12 @@ fn selectors_match_the_labels_of_shapes_as_those_of_pods() {
         let shape_of: BTreeMap<_, _> =
             snapshot.pods.iter().map(|pod| ((pod.namespace.as_str(), pod.name.as_str()), shapes[&pod.shape])).collect();
         for pod in &objects.pods {
-            let labels = pod.metadata.labels.clone().unwrap_or_default();
             let name = (pod.metadata.namespace.as_deref().unwrap_or("default"), pod.metadata.name.as_deref().unwrap());
             // Pods with scheduling gates are ignored.
             let Some(shape) = shape_of.get(&name) else { continue };
-            dropped += usize::from(shape.labels.len() < labels.len());
+            dropped += usize::from(shape.labels.len() < pod.labels.len());
             for selector in &selectors {
-                let expected = selector.matches(&labels);
+                let expected = selector.matches(&pod.labels);
                 assert_eq!(selector.matches(&shape.labels), expected, "seed {seed}: {name:?}: {selector:?}");
                 matches += usize::from(expected);
             }

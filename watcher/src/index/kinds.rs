@@ -11,7 +11,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use kube::Resource;
-use plimsoll_api::{CapacityBuffer, CapacityQuota, EC2NodeClass, NodeClaim, NodeOverlay, NodePool, Pod, SharedSpecs};
+use plimsoll_api::{CapacityBuffer, CapacityQuota, EC2NodeClass, NodeClaim, NodeOverlay, NodePool, Pod, SharedParts};
 use serde::de::DeserializeOwned;
 use std::borrow::Borrow;
 use std::fmt::Debug;
@@ -55,8 +55,8 @@ macro_rules! kinds {
             fn simplify(&mut self) {
                 Simplify::simplify(self);
             }
-            fn share(&mut self, specs: &mut SharedSpecs) {
-                Simplify::share(self, specs);
+            fn share(&mut self, parts: &mut SharedParts) {
+                Simplify::share(self, parts);
             }
             fn count(owners: &mut OwnerPods, before: Option<&Self>, after: Option<&Self>) {
                 Simplify::count(owners, before, after);
@@ -80,7 +80,7 @@ pub trait Indexed:
     /// Clears fields that are irrelevant to plans.
     fn simplify(&mut self);
     /// Shares what the object has in common with others.
-    fn share(&mut self, specs: &mut SharedSpecs);
+    fn share(&mut self, parts: &mut SharedParts);
     /// Updates the pods of each owner after an object was inserted, replaced or removed.
     fn count(owners: &mut OwnerPods, before: Option<&Self>, after: Option<&Self>);
 }
@@ -135,7 +135,7 @@ kinds! {
 /// Clears fields of a kind that plans do not depend on.
 trait Simplify {
     fn simplify(&mut self) {}
-    fn share(&mut self, _specs: &mut SharedSpecs) {}
+    fn share(&mut self, _parts: &mut SharedParts) {}
     fn count(_owners: &mut OwnerPods, _before: Option<&Self>, _after: Option<&Self>) {}
 }
 
@@ -163,8 +163,8 @@ impl Simplify for Pod {
         plimsoll_snapshot::trim::pod(self);
     }
 
-    fn share(&mut self, specs: &mut SharedSpecs) {
-        specs.share(self);
+    fn share(&mut self, parts: &mut SharedParts) {
+        parts.share(self);
     }
 
     fn count(owners: &mut OwnerPods, before: Option<&Self>, after: Option<&Self>) {

@@ -68,8 +68,7 @@ fn wanted_by_job(job: &Job) -> i64 {
 
 /// The UID of the pod's controller.
 fn controller(pod: &Pod) -> Option<&str> {
-    let mut owners = pod.metadata.owner_references.iter().flatten();
-    owners.find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.as_str())
+    pod.owners.iter().find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.as_str())
 }
 
 fn has_ended(pod: &Pod) -> bool {

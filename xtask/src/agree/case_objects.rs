@@ -193,7 +193,7 @@ impl CaseObjects {
 /// Whether a pod of the DaemonSet is on the node already.
 fn has_daemon(planned: &Planned, namespace: &str, name: &str, node: &str) -> bool {
     planned.objects.pods.iter().any(|pod| {
-        let owned = pod.metadata.owner_references.iter().flatten().any(|it| it.kind == "DaemonSet" && it.name == name);
+        let owned = pod.owners.iter().any(|it| it.kind == "DaemonSet" && it.name == name);
         let there = pod.node_name.as_deref() == Some(node);
         owned && there && pod.metadata.namespace.as_deref() == Some(namespace)
     })
