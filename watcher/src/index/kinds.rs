@@ -2,14 +2,18 @@
 
 use super::Store;
 use super::owners::OwnerPods;
-use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
-use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::apps::v1::{
+    DaemonSet, Deployment, DeploymentSpec, ReplicaSet, ReplicaSetSpec, StatefulSet, StatefulSetSpec,
+};
+use k8s_openapi::api::batch::v1::{Job, JobSpec, JobStatus};
 use k8s_openapi::api::core::v1::{
     Namespace, Node, PersistentVolume, PersistentVolumeClaim, PodTemplate, PodTemplateSpec, ReplicationController,
+    ReplicationControllerSpec,
 };
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use plimsoll_api::{CapacityBuffer, CapacityQuota, EC2NodeClass, NodeClaim, NodeOverlay, NodePool, Pod, SharedParts};
 use serde::de::DeserializeOwned;
@@ -204,11 +208,21 @@ impl Simplify for PodTemplate {
     }
 }
 
+/// Keeps only what identifies a workload and its owners. Its annotations may hold the whole object once more, and its
+/// labels and those in its selector are the pods'.
+fn retain_identity(metadata: &mut ObjectMeta) {
+    let ObjectMeta { name, namespace, uid, deletion_timestamp, owner_references, .. } = std::mem::take(metadata);
+    *metadata = ObjectMeta { name, namespace, uid, deletion_timestamp, owner_references, ..ObjectMeta::default() };
+}
+
 impl Simplify for Deployment {
     fn simplify(&mut self) {
         self.status = None;
+        retain_identity(&mut self.metadata);
         if let Some(spec) = &mut self.spec {
-            retain_scheduling_fields(&mut spec.template);
+            let DeploymentSpec { replicas, mut template, .. } = std::mem::take(spec);
+            retain_scheduling_fields(&mut template);
+            *spec = DeploymentSpec { replicas, template, ..DeploymentSpec::default() };
         }
     }
 }
@@ -218,10 +232,13 @@ impl Simplify for Deployment {
 impl Simplify for ReplicaSet {
     fn simplify(&mut self) {
         self.status = None;
+        retain_identity(&mut self.metadata);
         let owned = self.metadata.owner_references.iter().flatten().next().is_some();
         if let Some(spec) = &mut self.spec {
-            spec.template.take_if(|_| owned);
-            spec.template.iter_mut().for_each(retain_scheduling_fields);
+            let ReplicaSetSpec { replicas, template, .. } = std::mem::take(spec);
+            let mut template = template.filter(|_| !owned);
+            template.iter_mut().for_each(retain_scheduling_fields);
+            *spec = ReplicaSetSpec { replicas, template, ..ReplicaSetSpec::default() };
         }
     }
 }
@@ -229,9 +246,11 @@ impl Simplify for ReplicaSet {
 impl Simplify for StatefulSet {
     fn simplify(&mut self) {
         self.status = None;
+        retain_identity(&mut self.metadata);
         if let Some(spec) = &mut self.spec {
-            retain_scheduling_fields(&mut spec.template);
-            spec.volume_claim_templates = None;
+            let StatefulSetSpec { replicas, pod_management_policy, mut template, .. } = std::mem::take(spec);
+            retain_scheduling_fields(&mut template);
+            *spec = StatefulSetSpec { replicas, pod_management_policy, template, ..StatefulSetSpec::default() };
         }
     }
 }
@@ -248,17 +267,22 @@ fn retain_scheduling_fields(template: &mut PodTemplateSpec) {
 
 impl Simplify for Job {
     fn simplify(&mut self) {
+        retain_identity(&mut self.metadata);
         if let Some(spec) = &mut self.spec {
-            spec.template = PodTemplateSpec::default();
+            let JobSpec { suspend, parallelism, completions, .. } = *spec;
+            *spec = JobSpec { suspend, parallelism, completions, ..JobSpec::default() };
         }
+        let succeeded = self.status.take().and_then(|status| status.succeeded);
+        self.status = succeeded.map(|number| JobStatus { succeeded: Some(number), ..JobStatus::default() });
     }
 }
 
 impl Simplify for ReplicationController {
     fn simplify(&mut self) {
         self.status = None;
+        retain_identity(&mut self.metadata);
         if let Some(spec) = &mut self.spec {
-            spec.template = None;
+            *spec = ReplicationControllerSpec { replicas: spec.replicas, ..ReplicationControllerSpec::default() };
         }
     }
 }

@@ -1,5 +1,6 @@
 use super::*;
-use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Node, PodTemplate};
 use plimsoll_api::Pod;
 use serde_json::{Value, json};
@@ -146,6 +147,40 @@ fn templates_keep_only_scheduling_fields() {
     assert!(!index.apply(simplified(other)), "how many it has now is no change");
 }
 
+#[test]
+fn workloads_keep_only_their_identity_and_what_they_want() {
+    let annotated = |mut metadata: Value| {
+        metadata["labels"] = json!({"app": "web"});
+        metadata["annotations"] = json!({"kubectl.kubernetes.io/last-applied-configuration": "{}"});
+        metadata
+    };
+    let owner = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "d"});
+    let identity = json!({"name": "web", "namespace": "shop", "uid": "w", "ownerReferences": [owner],
+        "deletionTimestamp": "2026-01-05T00:00:00Z"});
+    let pod = json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "app"}]}});
+    let whole = json!({"metadata": annotated(identity.clone()), "spec": {
+        "replicas": 2, "minReadySeconds": 5, "selector": {"matchLabels": {"app": "web"}}, "template": pod}});
+    let set: ReplicaSet = read(&whole);
+    let expected = json!({"metadata": identity, "spec": {"replicas": 2, "selector": {}}});
+    assert_eq!(set, serde_json::from_value(expected).unwrap());
+    let mut deployment = whole.clone();
+    deployment["spec"]["strategy"] = json!({"type": "Recreate"});
+    let expected = json!({"metadata": identity, "spec": {"replicas": 2, "selector": {}, "template": pod}});
+    assert_eq!(read::<Deployment>(&deployment), serde_json::from_value(expected).unwrap());
+    let mut stateful = whole.clone();
+    stateful["spec"]["podManagementPolicy"] = json!("Parallel");
+    stateful["spec"]["serviceName"] = json!("web");
+    let expected = json!({"replicas": 2, "podManagementPolicy": "Parallel", "selector": {}, "template": pod});
+    let expected = json!({"metadata": identity, "spec": expected});
+    assert_eq!(read::<StatefulSet>(&stateful), serde_json::from_value(expected).unwrap());
+    let job = json!({"metadata": annotated(identity.clone()),
+        "spec": {"parallelism": 2, "completions": 9, "suspend": false, "backoffLimit": 3, "template": pod},
+        "status": {"succeeded": 4, "active": 1, "startTime": "2026-01-05T00:00:00Z"}});
+    let expected = json!({"metadata": identity, "status": {"succeeded": 4},
+        "spec": {"parallelism": 2, "completions": 9, "suspend": false, "template": {}}});
+    assert_eq!(read::<Job>(&job), serde_json::from_value(expected).unwrap());
+}
+
 /// `state`: empty for a pod that no scheduler has considered, `Unschedulable`, or the name of the pod's node.
 fn pod(name: &str, owner: Option<&str>, state: &str) -> Pod {
     let owners: Vec<_> = owner
@@ -273,11 +308,11 @@ fn jobs_want_their_remaining_completions_and_ordered_stateful_sets_one_pod() {
         let owner = json!({"metadata": {"namespace": "shop", "name": "o", "uid": "o"}, "spec": spec, "status": status});
         let mut index = Index::default();
         match kind {
-            "Job" => index.apply(read::<k8s_openapi::api::batch::v1::Job>(&owner)),
+            "Job" => index.apply(read::<Job>(&owner)),
             _ => {
                 let mut set = owner.clone();
                 set["status"] = json!({"replicas": 0});
-                index.apply(read::<k8s_openapi::api::apps::v1::StatefulSet>(&set))
+                index.apply(read::<StatefulSet>(&set))
             }
         };
         index.apply(pod("a", Some("o"), "Unschedulable"));
