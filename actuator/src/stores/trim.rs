@@ -3,7 +3,7 @@
 
 use crate::guarded::{self, PartialRead};
 use crate::pods::NOMINATION_FIELD_MANAGER;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, NodeStatus};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use plimsoll_api::{CapacityQuota, EC2NodeClass, NodeClaim, NodeOverlay, NodePool, Pod, SharedParts};
 
@@ -52,9 +52,12 @@ impl Trim for NodeOverlay {}
 impl Trim for Node {
     fn trim(&mut self) {
         self.metadata.managed_fields = None;
-        if let Some(status) = &mut self.status {
-            status.images = None;
+        let Some(NodeStatus { capacity, allocatable, mut conditions, .. }) = self.status.take() else { return };
+        // Repairs and metrics need all conditions, but neither their texts nor the heartbeats.
+        for condition in conditions.iter_mut().flatten() {
+            (condition.message, condition.last_heartbeat_time) = (None, None);
         }
+        self.status = Some(NodeStatus { capacity, allocatable, conditions, ..NodeStatus::default() });
     }
 }
 
@@ -75,6 +78,27 @@ impl Trim for Pod {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_node_keeps_its_resources_and_conditions() {
+        let mut node: Node = serde_json::from_value(json!({
+            "metadata": {"name": "a"}, "spec": {"providerID": "aws:///a/i-1"},
+            "status": {"capacity": {"cpu": "4"}, "allocatable": {"cpu": "3"},
+                "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}], "volumesInUse": ["v"],
+                "volumesAttached": [{"name": "v", "devicePath": ""}], "images": [{"names": ["web:1"]}],
+                "conditions": [{"type": "KernelReady", "status": "False", "reason": "Hang", "message": "a task hangs",
+                    "lastHeartbeatTime": "2026-01-05T00:05:00Z", "lastTransitionTime": "2026-01-05T00:00:00Z"}]},
+        }))
+        .unwrap();
+        node.trim();
+        let condition = json!({"type": "KernelReady", "status": "False", "reason": "Hang",
+            "lastTransitionTime": "2026-01-05T00:00:00Z"});
+        let expected = json!({
+            "metadata": {"name": "a"}, "spec": {"providerID": "aws:///a/i-1"},
+            "status": {"capacity": {"cpu": "4"}, "allocatable": {"cpu": "3"}, "conditions": [condition]},
+        });
+        assert_eq!(node, serde_json::from_value(expected).unwrap());
+    }
 
     #[test]
     fn a_pod_loses_its_environment_and_keeps_our_nomination() {

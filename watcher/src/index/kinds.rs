@@ -7,14 +7,15 @@ use k8s_openapi::api::apps::v1::{
 };
 use k8s_openapi::api::batch::v1::{Job, JobSpec, JobStatus};
 use k8s_openapi::api::core::v1::{
-    Namespace, Node, PersistentVolume, PersistentVolumeClaim, PodTemplate, PodTemplateSpec, ReplicationController,
-    ReplicationControllerSpec,
+    Namespace, Node, NodeCondition, NodeStatus, PersistentVolume, PersistentVolumeClaim, PodTemplate, PodTemplateSpec,
+    ReplicationController, ReplicationControllerSpec,
 };
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
+use plimsoll_api::condition::READY;
 use plimsoll_api::{CapacityBuffer, CapacityQuota, EC2NodeClass, NodeClaim, NodeOverlay, NodePool, Pod, SharedParts};
 use serde::de::DeserializeOwned;
 use std::borrow::Borrow;
@@ -177,14 +178,16 @@ impl Simplify for Pod {
 }
 
 impl Simplify for Node {
-    /// Heartbeats and image lists are irrelevant to capacity.
+    /// Of the status, plans depend on the resources and on when the node became Ready. The rest, such as images,
+    /// addresses and heartbeats, is most of a Node and changes often.
     fn simplify(&mut self) {
-        let Some(status) = &mut self.status else { return };
-        status.images = None;
-        status.volumes_in_use = None;
-        for condition in status.conditions.iter_mut().flatten() {
-            condition.last_heartbeat_time = None;
-        }
+        let Some(NodeStatus { capacity, allocatable, conditions, .. }) = self.status.take() else { return };
+        let ready = |condition: NodeCondition| {
+            let NodeCondition { type_, status, last_transition_time, .. } = condition;
+            (type_ == READY).then(|| NodeCondition { type_, status, last_transition_time, ..NodeCondition::default() })
+        };
+        let conditions = conditions.map(|all| all.into_iter().filter_map(ready).collect());
+        self.status = Some(NodeStatus { capacity, allocatable, conditions, ..NodeStatus::default() });
     }
 }
 

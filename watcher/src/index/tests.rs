@@ -52,6 +52,22 @@ fn a_node_heartbeat_is_not_a_change() {
 }
 
 #[test]
+fn a_node_keeps_its_resources_and_when_it_became_ready() {
+    let whole = json!({"metadata": {"name": "a", "labels": {"zone": "a"}}, "status": {
+        "capacity": {"cpu": "4"}, "allocatable": {"cpu": "3"},
+        "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}],
+        "volumesAttached": [{"name": "v", "devicePath": ""}], "config": {}, "daemonEndpoints": {},
+        "conditions": [
+            {"type": "MemoryPressure", "status": "False", "reason": "Sufficient", "message": "kubelet has memory"},
+            {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "kubelet is posting",
+                "lastHeartbeatTime": "2026-01-05T00:05:00Z", "lastTransitionTime": "2026-01-05T00:00:00Z"}]}});
+    let ready = json!({"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-05T00:00:00Z"});
+    let expected = json!({"metadata": {"name": "a", "labels": {"zone": "a"}},
+        "status": {"capacity": {"cpu": "4"}, "allocatable": {"cpu": "3"}, "conditions": [ready]}});
+    assert_eq!(read::<Node>(&whole), serde_json::from_value(expected).unwrap());
+}
+
+#[test]
 fn reset_replaces_one_kind_and_leaves_other_kinds() {
     let mut index = Index::default();
     index.apply(node("a", "1"));
