@@ -31,6 +31,7 @@ pub(crate) fn build(objects: &Objects, extra: &Extra, problems: &mut Vec<Problem
         }
     }
     let attach_limits = attach_limits(objects);
+    let pools = pools_by_name(objects);
     let mut matched = BTreeSet::new();
     let mut nodes = Vec::new();
     for node in &objects.nodes {
@@ -38,7 +39,7 @@ pub(crate) fn build(objects: &Objects, extra: &Extra, problems: &mut Vec<Problem
         let provider_id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
         let claim = provider_id.and_then(|id| by_provider.get(id)).or_else(|| by_node.get(name)).copied();
         matched.extend(claim.and_then(|claim| claim.metadata.name.as_deref()));
-        match read(name, node, claim, objects, extra) {
+        match read(name, node, claim, &pools, extra) {
             Ok(mut node) => {
                 let limits = attach_limits.get(name).into_iter().flat_map(Resources::iter);
                 limits.for_each(|(resource, count)| node.allocatable.set(resource, count));
@@ -85,7 +86,7 @@ fn read(
     name: &str,
     node: &KubeNode,
     claim: Option<&NodeClaim>,
-    objects: &Objects,
+    pools: &BTreeMap<&str, &NodePool>,
     extra: &Extra,
 ) -> Result<Node, Fault> {
     let mut labels = node.metadata.labels.clone().unwrap_or_default();
@@ -98,7 +99,7 @@ fn read(
     // Plans must not remove a Node without the label, even if its claim has it.
     let node_pool = pool_label(&labels).cloned();
     let pool_startup_taints = || {
-        let pool = pool_named(objects, node_pool.as_deref().unwrap_or_default());
+        let pool = pools.get(node_pool.as_deref().unwrap_or_default());
         pool.map(|pool| pool.spec.template.spec.startup_taints.as_slice())
     };
     let startup =
@@ -112,7 +113,7 @@ fn read(
     // In files, the labels that Karpenter adds are often missing.
     let is_plain_file = extra.source == Source::Files && claim.is_none() && !labels.contains_key(label::REGISTERED);
     let is_initialized = initialized || (is_plain_file && !taints.iter().any(is_startup));
-    let pool = node_pool.as_ref().and_then(|name| pool_named(objects, name));
+    let pool = node_pool.as_deref().and_then(|name| pools.get(name)).copied();
     // For us, nodes of another provider are nodes outside of pools.
     let is_foreign = pool.is_some_and(|pool| !pool.spec.template.spec.node_class_ref.is_ec2());
     let has_our_claim = claim.is_some_and(|claim| claim.spec.node_class_ref.is_ec2_node_class());
@@ -306,8 +307,9 @@ pub(crate) fn drifted(claim: &NodeClaim) -> Option<String> {
     claim.true_condition("Drifted").map(|condition| condition.reason.clone())
 }
 
-fn pool_named<'objects>(objects: &'objects Objects, name: &str) -> Option<&'objects NodePool> {
-    objects.node_pools.iter().find(|pool| pool.metadata.name.as_deref() == Some(name))
+/// The NodePools by name; the first of several.
+fn pools_by_name(objects: &Objects) -> BTreeMap<&str, &NodePool> {
+    objects.node_pools.iter().rev().filter_map(|pool| Some((pool.metadata.name.as_deref()?, pool))).collect()
 }
 
 /// A node from a file may have neither claim nor creation time. Such a node does not expire.

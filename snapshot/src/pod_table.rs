@@ -97,12 +97,12 @@ impl PodTable {
             }
         }
         for (position, pod) in pods.iter().enumerate() {
-            let known = self.entries.get(position).map(|entry| Arc::clone(&entry.object));
-            if known.as_ref().is_some_and(|known| Arc::ptr_eq(known, pod)) {
+            let known = self.entries.get(position).map(|entry| &entry.object);
+            if known.is_some_and(|known| Arc::ptr_eq(known, pod)) {
                 continue;
             }
             changed.insert(position);
-            if let Some(known) = known {
+            if let Some(known) = known.cloned() {
                 self.retract(position, changes);
                 self.forget(position, &known);
             }

@@ -31,10 +31,13 @@ pub(crate) fn build(objects: &Objects, extra: &Extra, nodes: &[Node], problems: 
     let overlays = overlays::build(objects, problems);
     let nodes = &budget_nodes(objects, nodes);
     let rollouts = &Rollouts::new(objects);
+    let classes = classes_by_name(objects);
     let mut pools = Vec::new();
     // Pools of other providers are left to these.
     for pool in objects.node_pools.iter().filter(|pool| pool.spec.template.spec.node_class_ref.is_ec2()) {
-        match read(pool, objects, extra, nodes, rollouts) {
+        let reference = &pool.spec.template.spec.node_class_ref;
+        let class = classes.get(reference.name.as_str()).copied().filter(|_| reference.kind == "EC2NodeClass");
+        match read(pool, class, extra, nodes, rollouts) {
             Ok(pool) => pools.push(NodePool { overlays: overlays.clone(), ..pool }),
             Err(fault) => problems.push(Problem::of("NodePool", &pool.metadata, fault)),
         }
@@ -45,24 +48,25 @@ pub(crate) fn build(objects: &Objects, extra: &Extra, nodes: &[Node], problems: 
     pools
 }
 
+/// `class` is the node class that the pool refers to, if it exists.
 fn read(
     pool: &ApiPool,
-    objects: &Objects,
+    class: Option<&EC2NodeClass>,
     extra: &Extra,
     nodes: &BTreeMap<&str, BudgetNodes<'_>>,
     rollouts: &Rollouts<'_>,
 ) -> Result<NodePool, Fault> {
     let name = pool.metadata.name.clone().unwrap_or_default();
     let template = &pool.spec.template;
-    let annotations = on_demand::mix(&pool.metadata)
-        .and_then(|on_demand| Ok((on_demand, costs::read(&pool.metadata, class(pool, objects))?)));
+    let annotations =
+        on_demand::mix(&pool.metadata).and_then(|on_demand| Ok((on_demand, costs::read(&pool.metadata, class)?)));
     let limits = limits(pool);
     let usable_catalog = match annotations.as_ref().err().or(limits.as_ref().err()) {
         // An error in a file must be fixed by the user. In a cluster the pool is marked unusable, as for other invalid
         // fields. Its nodes are removed as before.
         Some(fault) if extra.source == Source::Files => return Err(fault.clone()),
         Some(fault) => Err(PoolProblem { code: "NodePoolInvalid".to_owned(), message: fault.to_string() }),
-        None => usable_catalog_of(pool, objects, extra),
+        None => usable_catalog_of(pool, class, extra),
     };
     let (on_demand, costs) = annotations.unwrap_or_default();
     let (catalog, not_ready) = match usable_catalog {
@@ -81,7 +85,7 @@ fn read(
         catalog,
         not_ready,
         deleting: pool.metadata.deletion_timestamp.is_some(),
-        disruption: disruption(pool, &name, extra.now, nodes, rollouts.of(pool, objects, extra.now)),
+        disruption: disruption(pool, &name, extra.now, nodes, rollouts.of(pool, class, extra.now)),
         on_demand,
         overlays: Vec::new(),
         costs,
@@ -111,23 +115,19 @@ pub fn limits(pool: &ApiPool) -> Result<Resources, Fault> {
     requests::amounts(Some(&reachable), "spec.limits")
 }
 
-/// The node class that the pool refers to, if it exists.
-fn class<'a>(pool: &ApiPool, objects: &'a Objects) -> Option<&'a EC2NodeClass> {
-    let reference = &pool.spec.template.spec.node_class_ref;
-    let mut classes = objects.node_classes.iter();
-    classes.find(|class| {
-        reference.kind == "EC2NodeClass" && class.metadata.name.as_deref() == Some(reference.name.as_str())
-    })
+/// The node classes by name; the first of several.
+fn classes_by_name(objects: &Objects) -> BTreeMap<&str, &EC2NodeClass> {
+    objects.node_classes.iter().rev().filter_map(|class| Some((class.metadata.name.as_deref()?, class))).collect()
 }
 
 /// The catalog of the pool, or the reason why the pool cannot launch nodes.
-fn usable_catalog_of(pool: &ApiPool, objects: &Objects, extra: &Extra) -> Result<CatalogId, PoolProblem> {
+fn usable_catalog_of(pool: &ApiPool, class: Option<&EC2NodeClass>, extra: &Extra) -> Result<CatalogId, PoolProblem> {
     let problem = |code: &str, message: String| PoolProblem { code: code.to_owned(), message };
     if let Some(error) = pool.validate().first() {
         return Err(problem("NodePoolInvalid", error.to_string()));
     }
     let reference = &pool.spec.template.spec.node_class_ref;
-    let Some(class) = class(pool, objects) else {
+    let Some(class) = class else {
         return Err(problem("NodeClassNotFound", format!("{} {:?} not found", reference.kind, reference.name)));
     };
     if let Some(message) = not_ready(class, extra.source) {
@@ -223,9 +223,9 @@ impl<'a> Rollouts<'a> {
         Self { claims: by_pool, nodes, pods }
     }
 
-    fn of(&self, pool: &ApiPool, objects: &Objects, now: Timestamp) -> Option<Rollout> {
+    fn of(&self, pool: &ApiPool, class: Option<&EC2NodeClass>, now: Timestamp) -> Option<Rollout> {
         let claims = self.claims.get(pool.metadata.name.as_deref()?)?;
-        let objects_of_pool = RolloutObjects { pool, class: class(pool, objects), claims, nodes: &self.nodes, now };
+        let objects_of_pool = RolloutObjects { pool, class, claims, nodes: &self.nodes, now };
         rollout::of(&objects_of_pool, |node| self.pods.get(node).cloned().unwrap_or_default())
     }
 }
