@@ -209,6 +209,18 @@ impl Planner {
         })
     }
 
+    /// Work of the packing of a plan.
+    #[cfg(test)]
+    pub(crate) fn packing_work(
+        &mut self,
+        (snapshot, index): (&Snapshot, &SnapshotIndex),
+        catalogs: &BTreeMap<CatalogId, Catalog>,
+    ) -> u64 {
+        let options = &PlanOptions::default();
+        let request = Request { snapshot, index, catalogs, options, originals: None, bounded: false, evenly: false };
+        self.plan_once(request, &mut |_| {}).1
+    }
+
     /// Lower bound of the cost of any plan for the pods of `plan`, not cut to the cost of this plan.
     #[cfg(test)]
     pub(crate) fn uncut_bound(

@@ -2,6 +2,7 @@
 //! nodes), chosen by price of the placed pods.
 
 mod accept;
+mod exotic;
 mod filling;
 mod improve;
 mod items;
@@ -14,13 +15,13 @@ use crate::bound::resource_prices;
 use crate::input::context::SolveContext;
 use crate::input::custom_labels::Narrowed;
 use crate::input::grid::Grid;
-use crate::input::intern::{Amounts, Bits, fits, how_many};
+use crate::input::intern::{Amounts, Bits, how_many};
 use crate::input::offerings::PoolView;
 use crate::place::columns::rules;
 use crate::place::limits::Headroom;
 use crate::place::pod_groups::{PodGroup, PodGroupId};
 use crate::score::{PER_NODE, Score};
-use items::{Class, Classes, Entry, Take};
+use items::{Class, ClassId, Classes, Entry, Take};
 use left::Left;
 use plimsoll_model::catalog::Offering;
 use plimsoll_model::index::{Id, IndexVec};
@@ -129,6 +130,8 @@ struct Packer<'w, 'a> {
     per_most: Vec<f64>,
     /// Items that need an exotic offering, largest first.
     needing: Vec<Id<Entry>>,
+    /// Minimum requests of these items, by class.
+    least_needing: BTreeMap<ClassId, Amounts>,
     /// Offerings worth trying, cheapest first.
     candidates: Vec<Id<Offering>>,
     /// Classes that can run on each offering.
@@ -169,6 +172,7 @@ impl<'w, 'a> Packer<'w, 'a> {
             most: vec![1; width],
             per_most: Vec::new(),
             needing: Vec::new(),
+            least_needing: BTreeMap::new(),
             candidates: Vec::new(),
             suits: IndexVec::new(),
             limited: limit.iter().any(Option::is_some),
@@ -181,8 +185,9 @@ impl<'w, 'a> Packer<'w, 'a> {
         packer.suits = packer.suits();
         for item in packer.items.ids() {
             packer.fit_on_one_node(item);
-            packer.note_need(item);
         }
+        let needing: Vec<Id<Entry>> = packer.items.ids().filter(|item| packer.needs_exotic(*item)).collect();
+        packer.note_needs(&needing);
         packer.candidates = packer.candidates(limit);
         packer.weigh();
         Some(packer)
@@ -251,21 +256,6 @@ impl<'w, 'a> Packer<'w, 'a> {
         self.items[item].count = most.unwrap_or(0);
     }
 
-    /// Records whether the item needs an exotic offering.
-    fn note_need(&mut self, item: Id<Entry>) {
-        let entry = &self.items[item];
-        let count = if entry.on_one_node { entry.count } else { 1 };
-        if self.view.needs_exotic(&self.class(item).any, self.requests(item), count) {
-            self.items[item].needs_exotic = true;
-            self.needing.push(item);
-        }
-    }
-
-    /// Whether a node with these pods may be exotic.
-    fn any_needs_exotic(&self, take: &[(Id<Entry>, usize)]) -> bool {
-        take.iter().any(|(item, _)| self.items[*item].needs_exotic)
-    }
-
     fn suits(&self) -> IndexVec<Offering, Bits<Class<'static>>> {
         let mut suits = IndexVec::filled(Bits::none(self.classes.len()), self.view.offerings.len());
         for (id, class) in self.classes.iter_enumerated() {
@@ -279,14 +269,6 @@ impl<'w, 'a> Packer<'w, 'a> {
         self.suits[other].covers(&self.suits[offering])
             && (self.view.is_exotic(offering) || !self.view.is_exotic(other))
             && self.view.offerings[other].ports.iter().all(|port| self.view.offerings[offering].ports.contains(port))
-    }
-
-    /// Whether the offering is ordinary, or could run an item that needs an exotic one.
-    fn is_needed(&self, offering: Id<Offering>) -> bool {
-        let can_run = |item: &Id<Entry>| {
-            self.suits[offering].has(self.items[*item].class) && fits(self.requests(*item), self.room(offering))
-        };
-        !self.view.is_exotic(offering) || self.needing.iter().any(can_run)
     }
 
     /// Offerings worth trying. An offering is omitted if a cheaper one has at least its capacity and can run all the

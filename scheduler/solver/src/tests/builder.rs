@@ -314,6 +314,12 @@ impl Cluster {
         plan
     }
 
+    /// Work of the packing of a plan.
+    pub(super) fn packing_work(&self) -> u64 {
+        let (sorted, catalogs) = (self.snapshot.sorted(), self.catalogs());
+        Planner::default().packing_work((&sorted, &SnapshotIndex::new(&sorted)), &catalogs)
+    }
+
     /// Lower bound of the cost of any plan for the pods of `plan`, not cut to the cost of this plan.
     pub(super) fn uncut_bound(&self, plan: &Plan) -> i64 {
         let (sorted, catalogs) = (self.snapshot.sorted(), self.catalogs());

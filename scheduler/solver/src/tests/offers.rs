@@ -170,6 +170,21 @@ fn other_pods_share_an_exotic_node_that_is_needed_anyway() {
 }
 
 #[test]
+fn a_node_for_pods_that_need_exotic_types_takes_no_longer_if_there_are_many() {
+    let mut cluster = with_exotic_types();
+    cluster.pool().requirements.push(requirement("karpenter.k8s.aws/instance-family", Operator::In, &["g5"]));
+    cluster.pool().requirements.push(requirement(label::ZONE, Operator::In, &["zone-a"]));
+    for number in 0..500 {
+        let mut one = wanting_gpu();
+        one.requests.set("cpu", 100 + number);
+        cluster.pending(&format!("p{number}"), 1, &one);
+    }
+    // Each node takes one pod. One packing that looks at all others for each node takes 125,000.
+    let work = cluster.packing_work();
+    assert!(work < 100_000, "{work}");
+}
+
+#[test]
 fn min_values_may_need_exotic_types() {
     let mut cluster = with_exotic_types();
     let mut families = requirement("karpenter.k8s.aws/instance-family", Operator::In, &["g5", "m5"]);

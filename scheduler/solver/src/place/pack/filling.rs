@@ -14,7 +14,7 @@ use plimsoll_model::snapshot::HostPort;
 
 /// Number of consecutive items that do not fit after which a filling ends. Little capacity is left by then. With tens
 /// of thousands of different pods, most of the time would otherwise be spent on it.
-const MAX_MISSES: usize = 4_000;
+pub(super) const MAX_MISSES: usize = 4_000;
 /// Maximum number of passes over the items: one, and one for each link of a chain of pods that follow each other to
 /// their host.
 const PASSES: usize = 4;
@@ -33,14 +33,14 @@ pub(super) struct Filled {
 }
 
 /// A node while it is filled.
-struct Open<'v> {
-    offering: Id<Offering>,
-    room: Amounts,
+pub(super) struct Open<'v> {
+    pub(super) offering: Id<Offering>,
+    pub(super) room: Amounts,
     /// Host ports of DaemonSets.
     reserved: &'v [HostPort],
     ports: Vec<&'v HostPort>,
     tally: Tally,
-    filled: Filled,
+    pub(super) filled: Filled,
     /// Whether the node accepts no more pods of each class.
     closed: IndexVec<Class<'static>, bool>,
     /// For pools with strict `minValues`: offerings that accept the current pods, regardless of capacity.
@@ -65,10 +65,7 @@ impl Packer<'_, '_> {
         let mut node = self.open(offering);
         let is_exotic = self.view.is_exotic(offering);
         if is_exotic {
-            for item in self.needing.iter().copied().filter(|item| left.counts[*item] > 0) {
-                *work = work.saturating_sub(1);
-                self.put(&mut node, item, left.counts[item]);
-            }
+            self.fill_needing(&mut node, left, work);
         }
         self.fill_further(node, left, is_exotic, work)
     }
@@ -182,7 +179,7 @@ impl Packer<'_, '_> {
     }
 
     /// Places up to `count` pods of `item` on the node. Returns the number of placed pods.
-    fn put<'p>(&'p self, node: &mut Open<'p>, item: Id<Entry>, count: usize) -> usize {
+    pub(super) fn put<'p>(&'p self, node: &mut Open<'p>, item: Id<Entry>, count: usize) -> usize {
         let (on_one_node, number) = (self.items[item].on_one_node, self.items[item].class);
         let class = &self.classes[number];
         let requests = self.requests(item);
