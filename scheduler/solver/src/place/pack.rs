@@ -102,14 +102,19 @@ pub(crate) fn pack(
     limit: &Headroom,
     work: &mut u64,
 ) -> Packing {
-    let Some(packer) = Packer::new(context, pool, pod_groups, limit) else { return Packing::default() };
+    let Some(mut packer) = Packer::new(context, pool, pod_groups, limit) else { return Packing::default() };
     let left = Left::new(&packer, packer.items.iter().map(|item| item.count).collect());
-    let mut best = packer.best_of(&left, limit, work);
-    if let Some(rounded) = packer.rounded(&left, limit, work).filter(|one| one.score() < best.score()) {
-        best = rounded;
+    let mut best = packer.packed(&left, limit, work);
+    let joiners = if *work > 0 { packer.joiners_without_host(&left, &best) } else { Vec::new() };
+    if !joiners.is_empty() {
+        packer.note_needs(&joiners);
+        packer.candidates = packer.candidates(limit);
+        packer.weigh();
+        let other = packer.packed(&left, limit, work);
+        if other.placed > best.placed {
+            best = other;
+        }
     }
-    let mut best = improve::improve(&packer, best, limit, work);
-    packer.accept_all(&mut best, limit);
     best.pod_groups = packer.items.into_iter().map(|item| item.pod_groups).collect();
     best
 }
@@ -191,6 +196,17 @@ impl<'w, 'a> Packer<'w, 'a> {
         packer.candidates = packer.candidates(limit);
         packer.weigh();
         Some(packer)
+    }
+
+    /// The best packing of `left`.
+    fn packed(&self, left: &Left, limit: &Headroom, work: &mut u64) -> Packing {
+        let mut best = self.best_of(left, limit, work);
+        if let Some(rounded) = self.rounded(left, limit, work).filter(|one| one.score() < best.score()) {
+            best = rounded;
+        }
+        let mut best = improve::improve(self, best, limit, work);
+        self.accept_all(&mut best, limit);
+        best
     }
 
     fn requests(&self, item: Id<Entry>) -> &[i64] {

@@ -170,6 +170,20 @@ fn other_pods_share_an_exotic_node_that_is_needed_anyway() {
 }
 
 #[test]
+fn pods_that_need_an_exotic_type_only_together_get_one() {
+    let mut follower = app("follower", 5000);
+    follower.pod_affinity = vec![affinity(label::HOSTNAME, false, "leader")];
+    let mut cluster = with_exotic_types();
+    cluster.pending("leader", 1, &app("leader", 5000)).pending("follower", 1, &follower);
+    let plan = cluster.plan();
+    assert_eq!((launched(&plan), plan.unschedulable.len()), (vec![("c5.metal".to_owned(), 2)], 0));
+    // Other pods are no reason for another exotic node.
+    let plan = cluster.pending("p", 2, &shape(6500, 2)).plan();
+    let ordinary = ("c5.2xlarge".to_owned(), 1);
+    assert_eq!(launched(&plan), [ordinary.clone(), ordinary, ("c5.metal".to_owned(), 2)]);
+}
+
+#[test]
 fn a_node_for_pods_that_need_exotic_types_takes_no_longer_if_there_are_many() {
     let mut cluster = with_exotic_types();
     cluster.pool().requirements.push(requirement("karpenter.k8s.aws/instance-family", Operator::In, &["g5"]));

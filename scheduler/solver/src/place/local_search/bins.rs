@@ -185,6 +185,8 @@ impl<'a> Bin<'a> {
         }
         let view = &context.pools[draft.pool];
         bin.best = *draft.offerings.first()?;
+        // Its pods may need an exotic offering only together.
+        bin.needs_exotic |= draft.offerings.iter().any(|offering| view.is_exotic(*offering));
         for capacity in draft.offerings.iter().map(|offering| view.capacity(*offering)) {
             bin.charge.iter_mut().zip(capacity).for_each(|(most, amount)| *most = (*most).max(*amount));
         }

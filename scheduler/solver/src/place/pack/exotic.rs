@@ -1,9 +1,10 @@
-//! Items that need exotic offerings, and nodes that are exotic because of them.
+//! Items that need exotic offerings, and nodes that are exotic because of them. Pods that others must join may need one
+//! only together with these.
 
-use super::Packer;
 use super::filling::{MAX_MISSES, Open};
 use super::items::Entry;
 use super::left::Left;
+use super::{Packer, Packing};
 use crate::input::intern::fits;
 use plimsoll_model::catalog::Offering;
 use plimsoll_model::index::Id;
@@ -14,6 +15,23 @@ impl Packer<'_, '_> {
         let entry = &self.items[item];
         let count = if entry.on_one_node { entry.count } else { 1 };
         self.view.needs_exotic(&self.class(item).any, self.requests(item), count)
+    }
+
+    /// Items that could run on an exotic offering, and of which `packing` left pods that need other pods on their host.
+    /// Ordinary offerings may lack capacity for these pods together.
+    pub(super) fn joiners_without_host(&self, left: &Left, packing: &Packing) -> Vec<Id<Entry>> {
+        if packing.placed == left.pods {
+            return Vec::new();
+        }
+        let mut rest = left.clone();
+        packing.patterns.iter().for_each(|pattern| rest.take(self, &pattern.take, pattern.copies));
+        let is_joiner = |item: &Id<Entry>| {
+            let class = self.class(*item);
+            class.seeks_host
+                && !self.items[*item].needs_exotic
+                && class.any.iter().any(|offering| self.view.is_exotic(offering))
+        };
+        rest.items().filter(is_joiner).collect()
     }
 
     /// Records that these items need an exotic offering.
