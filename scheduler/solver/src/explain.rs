@@ -140,7 +140,7 @@ fn of_pool(context: &SolveContext<'_>, state: &State, pool: Id<NodePool>, shape:
         return (ReasonCode::InsufficientResources, too_large::text(context, view, &selected, pods.requests));
     }
     let headroom = &state.headroom[pool];
-    if let Some(reason) = unobtainable(context, view, headroom, &roomy) {
+    if let Some(reason) = unobtainable(context, pool, headroom, &roomy) {
         return reason;
     }
     if state.work == 0 {
@@ -156,21 +156,23 @@ fn of_pool(context: &SolveContext<'_>, state: &State, pool: Id<NodePool>, shape:
         let message = "pods that are placed before it leave no place for it, since their constraints count it";
         return (ReasonCode::TopologyUnsatisfiable, message.to_owned());
     }
-    (ReasonCode::LimitReached, limit_text(context, view, headroom, &view.preferred(&roomy.and(&view.usable)), None))
+    let usable = view.preferred(&roomy.and(&view.usable), &context.ordinary[pool]);
+    (ReasonCode::LimitReached, limit_text(context, view, headroom, &usable, None))
 }
 
 /// The first check of availability, capacity, limits and `minValues` that `fitting` offerings do not pass.
 fn unobtainable(
     context: &SolveContext<'_>,
-    view: &PoolView<'_>,
+    pool: Id<NodePool>,
     headroom: &Headroom,
     fitting: &Bits<Offering>,
 ) -> Option<(ReasonCode, String)> {
+    let view = &context.pools[pool];
     let offered = fitting.and(&view.offered);
     if offered.is_empty() {
         return Some((ReasonCode::NoOffering, unmet::by_availability(view, fitting)));
     }
-    let usable = view.preferred(&offered.and(&view.usable));
+    let usable = view.preferred(&offered.and(&view.usable), &context.ordinary[pool]);
     if usable.is_empty() {
         let count = offered.iter().count();
         return Some((ReasonCode::OutOfCapacity, format!("all {count} matching offerings are out of capacity")));
@@ -205,7 +207,7 @@ fn by_topology(
     if open.is_empty() {
         return (ReasonCode::TopologyUnsatisfiable, topology::explain(context, state, shape));
     }
-    if let Some((code, text)) = unobtainable(context, view, &state.headroom[pool], &open) {
+    if let Some((code, text)) = unobtainable(context, pool, &state.headroom[pool], &open) {
         return (code, format!("{}: {text}", topology::left_text(context, (view, shape), &open)));
     }
     // All offerings of a launch for the pod are in one domain.

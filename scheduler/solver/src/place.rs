@@ -96,7 +96,7 @@ impl State {
         Self {
             free_capacity: FreeCapacityIndex::new(&rooms, context.table.len(), |node| context.nodes[node].open),
             rooms,
-            headroom: limits::headroom(context),
+            headroom: context.headroom.clone(),
             work,
             counts: context.known.counts.clone(),
             even: false,

@@ -3,16 +3,17 @@
 use crate::Cancel;
 use crate::input::devices::ScarceDevices;
 use crate::input::existing_nodes::NodeView;
-use crate::input::intern::{Amounts, ResourceTable};
+use crate::input::intern::{Amounts, Bits, ResourceTable};
 use crate::input::nodes::{NodeVerdict, Nodes, Pools};
 use crate::input::offerings::{Alternative, PoolView};
 use crate::input::pool_requirements::lookup;
 use crate::input::solve_index::{Originals, SolveIndex};
 use crate::place::hostname_topology::{HostRule, Membership};
+use crate::place::limits::{self, Headroom};
 use crate::place::pod_groups::DomainRestriction;
 use crate::place::relaxation::RelaxationLevels;
 use crate::place::topology::{self, DomainTupleCache, DomainTuples, Group, GroupKind, NodeFilter, Topology};
-use plimsoll_model::catalog::Catalog;
+use plimsoll_model::catalog::{Catalog, Offering};
 use plimsoll_model::identity::{CatalogId, NodeName, NodePoolName};
 use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::snapshot::{
@@ -95,6 +96,10 @@ pub(crate) struct SolveContext<'a> {
     pub(crate) table: &'a ResourceTable,
     /// Pools that can launch: heavier first, then by name descending.
     pub(crate) pools: IndexVec<NodePool, PoolView<'a>>,
+    /// Headroom of limits before pods are placed.
+    pub(crate) headroom: IndexVec<NodePool, Headroom>,
+    /// Per pool: offerings that make exotic ones unnecessary, as far as `headroom` allows them.
+    pub(crate) ordinary: IndexVec<NodePool, Bits<Offering>>,
     /// Static pools. They launch nothing for pods.
     pub(crate) static_pools: Vec<PoolView<'a>>,
     /// Shapes of the snapshot, followed by the relaxation levels of preferences.
@@ -171,6 +176,8 @@ impl<'a> SolveContext<'a> {
             solve_index,
             table: solve_index.table(),
             pools: pools.launching,
+            headroom: IndexVec::new(),
+            ordinary: IndexVec::new(),
             static_pools: pools.static_pools,
             shapes: shapes.collect(),
             scarce_devices: ScarceDevices::new(&views, solve_index.table()),
@@ -191,6 +198,9 @@ impl<'a> SolveContext<'a> {
         let free = free_reservations(snapshot, catalogs).into_iter();
         context.reservations = free.filter_map(|(name, free)| Some((context.table.place(&name)?, free))).collect();
         context.quotas = context.free_quotas();
+        context.headroom = limits::headroom(&context);
+        let views = context.pools.iter().zip(&context.headroom);
+        context.ordinary = views.map(|(view, room)| view.ordinary(room)).collect();
         let possible = context.possible();
         context.relaxation.keep(|shape| possible[shape]);
         context

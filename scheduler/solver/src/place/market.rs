@@ -192,17 +192,17 @@ pub(crate) fn price(
     (requests, count): (&Amounts, usize),
     room: &[Option<i64>],
 ) -> Option<i64> {
-    let needs_exotic = view.needs_exotic(&view.any_of(fits), requests, 1);
     let cost = |offering: Id<Offering>| {
         let per_node = how_many(requests, &view.offerings[offering].room, count);
-        let is_needed = needs_exotic || !view.is_exotic(offering);
-        if per_node == 0 || !is_needed || !limits::allows(room, view.capacity(offering)) {
+        if per_node == 0 || !limits::allows(room, view.capacity(offering)) {
             return None;
         }
         let nodes = i64::try_from(count.div_ceil(per_node)).unwrap_or(i64::MAX);
         Some(view.price(offering).saturating_add(PER_NODE).saturating_mul(nodes))
     };
-    fits.iter().flat_map(|one| one.offerings.iter()).filter_map(cost).min()
+    let offerings = || fits.iter().flat_map(|one| one.offerings.iter());
+    let has_ordinary = offerings().any(|one| view.is_ordinary(one) && cost(one).is_some());
+    offerings().filter(|one| !(has_ordinary && view.is_exotic(*one))).filter_map(cost).min()
 }
 
 /// Pools of the weight group that can take a pod group which another pool of the weight group can take, too.

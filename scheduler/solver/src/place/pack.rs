@@ -122,6 +122,8 @@ pub(crate) fn pack(
 struct Packer<'w, 'a> {
     context: &'w SolveContext<'a>,
     view: &'w PoolView<'a>,
+    /// Offerings that make exotic ones unnecessary.
+    ordinary: &'w Bits<Offering>,
     classes: Classes<'w>,
     /// Largest first.
     items: IndexVec<Entry, Entry>,
@@ -160,7 +162,7 @@ impl<'w, 'a> Packer<'w, 'a> {
         pod_groups: &[(PodGroupId, &PodGroup<'_>)],
         limit: &Headroom,
     ) -> Option<Self> {
-        let view = context.pools.try_get(pool)?;
+        let (view, ordinary) = context.pools.try_get(pool).zip(context.ordinary.try_get(pool))?;
         let (classes, entries) = items::grouped(context, pool, pod_groups);
         if entries.is_empty() {
             return None;
@@ -169,6 +171,7 @@ impl<'w, 'a> Packer<'w, 'a> {
         let mut packer = Self {
             context,
             view,
+            ordinary,
             classes,
             items: entries,
             requests: Grid::filled(0, 0, width),

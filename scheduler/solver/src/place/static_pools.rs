@@ -66,7 +66,7 @@ pub(crate) fn has_offering(context: &SolveContext<'_>, pool: &NodePool, room: &m
 fn accept(view: &PoolView<'_>, room: &mut Headroom) -> Option<Bits<Offering>> {
     let allowed = |one: &Id<Offering>| limits::allows(room, view.capacity(*one));
     let reserved = view.usable.iter().filter(|one| view.is_reserved(*one)).find(allowed);
-    let mut accept = view.preferred(&view.usable);
+    let mut accept = view.preferred(&view.usable, &view.ordinary(room));
     accept.retain(|one| !view.is_reserved(one) || Some(one) == reserved);
     let first = reserved.or_else(|| accept.iter().find(allowed))?;
     let charge = limits::charge(view, &accept, first, room)?;

@@ -7,7 +7,7 @@ use plimsoll_model::overlay::{NodeOverlay, PriceChange};
 use plimsoll_model::plan::{PlanOptions, ReasonCode};
 use plimsoll_model::requirements::Operator;
 use plimsoll_model::resources::Resources;
-use plimsoll_model::snapshot::{LedgerPosition, NodeState, PodShape};
+use plimsoll_model::snapshot::{CapacityQuota, LedgerPosition, NodeState, PodShape};
 use plimsoll_model::taints::TaintEffect;
 
 #[test]
@@ -181,6 +181,31 @@ fn pods_that_need_an_exotic_type_only_together_get_one() {
     let plan = cluster.pending("p", 2, &shape(6500, 2)).plan();
     let ordinary = ("c5.2xlarge".to_owned(), 1);
     assert_eq!(launched(&plan), [ordinary.clone(), ordinary, ("c5.metal".to_owned(), 2)]);
+}
+
+#[test]
+fn ordinary_types_beyond_the_limits_exclude_no_exotic_type() {
+    let limited = |cpu: i64, by_quota: bool| {
+        let mut cluster = with_exotic_types();
+        let types = requirement(label::INSTANCE_TYPE, Operator::In, &["g5.xlarge", "m5.2xlarge"]);
+        cluster.pool().requirements.push(types);
+        if by_quota {
+            let limits = [("cpu", cpu)].into_iter().collect();
+            cluster.snapshot.capacity_quotas.push(CapacityQuota { name: "all".into(), selector: Vec::new(), limits });
+        } else {
+            cluster.pool().limits.set("cpu", cpu);
+        }
+        cluster
+    };
+    for (cpu, name) in [(6000, "g5.xlarge"), (8000, "m5.2xlarge")] {
+        for by_quota in [false, true] {
+            let plan = limited(cpu, by_quota).pending("p", 1, &shape(1000, 2)).plan();
+            assert_eq!(launched(&plan), [(name.to_owned(), 1)], "quota: {by_quota}");
+        }
+        let mut cluster = limited(cpu, true);
+        cluster.pool().replicas = Some(1);
+        assert_eq!(launched(&cluster.plan()), [(name.to_owned(), 0)]);
+    }
 }
 
 #[test]

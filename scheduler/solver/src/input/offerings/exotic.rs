@@ -3,6 +3,7 @@
 
 use super::{PoolData, PoolView};
 use crate::input::intern::{Amounts, Bits};
+use crate::place::limits;
 use plimsoll_model::catalog::{CapacityType, Offering};
 use plimsoll_model::index::Id;
 
@@ -39,23 +40,44 @@ impl PoolData {
         offerings.meets(&self.exotic.ordinary)
     }
 
-    /// `offerings`, without exotic ones unless they are necessary.
-    pub(crate) fn preferred(&self, offerings: &Bits<Offering>) -> Bits<Offering> {
+    /// Whether this offering makes exotic ones unnecessary.
+    pub(crate) fn is_ordinary(&self, offering: Id<Offering>) -> bool {
+        self.exotic.ordinary.has(offering)
+    }
+
+    /// `offerings`, without exotic ones unless they are necessary: none of them is in `ordinary`.
+    pub(crate) fn preferred(&self, offerings: &Bits<Offering>, ordinary: &Bits<Offering>) -> Bits<Offering> {
         let mut preferred = offerings.clone();
-        if self.has_ordinary(offerings) {
+        if offerings.meets(ordinary) {
             preferred.retain(|one| !self.is_exotic(one));
         }
         preferred
     }
 
-    /// Whether pods that can run on `any` need an exotic offering: no ordinary one has capacity for `count` of them
+    /// Whether pods that can run on `any` need an exotic offering: none of `ordinary` has capacity for `count` of them
     /// together.
-    pub(crate) fn needs_exotic(&self, any: &Bits<Offering>, requests: &[i64], count: usize) -> bool {
+    pub(crate) fn needs_exotic(
+        &self,
+        any: &Bits<Offering>,
+        (requests, count): (&[i64], usize),
+        ordinary: &Bits<Offering>,
+    ) -> bool {
         if self.exotic.exotic.is_empty() {
             return false;
         }
         let count = i64::try_from(count).unwrap_or(i64::MAX);
         let requests: Amounts = requests.iter().map(|one| one.saturating_mul(count)).collect();
-        !self.has_ordinary(&any.and(&self.roomy(&requests)))
+        !any.and(&self.roomy(&requests)).meets(ordinary)
+    }
+}
+
+impl PoolView<'_> {
+    /// Offerings that make exotic ones unnecessary and that a pool with `room` may launch.
+    pub(crate) fn ordinary(&self, room: &[Option<i64>]) -> Bits<Offering> {
+        let mut ordinary = self.exotic.ordinary.clone();
+        if !self.exotic.exotic.is_empty() && room.iter().any(Option::is_some) {
+            ordinary.retain(|one| limits::allows(room, self.capacity(one)));
+        }
+        ordinary
     }
 }

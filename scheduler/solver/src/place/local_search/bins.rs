@@ -108,10 +108,9 @@ impl BinKind {
         });
         let fits: IndexVec<NodePool, Vec<Alternative>> = fits.collect();
         let together = if pod_group.on_one_node { pod_group.pods.len() } else { 1 };
-        let needs_exotic = context
-            .pools
-            .iter_enumerated()
-            .map(|(pool, view)| view.needs_exotic(&view.any_of(&fits[pool]), shape.requests, together));
+        let needs_exotic = context.pools.iter_enumerated().map(|(pool, view)| {
+            view.needs_exotic(&view.any_of(&fits[pool]), (shape.requests, together), &context.ordinary[pool])
+        });
         let needs_exotic = needs_exotic.collect();
         Self {
             shape: pod_group.shape,

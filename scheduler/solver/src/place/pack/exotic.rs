@@ -14,7 +14,7 @@ impl Packer<'_, '_> {
     pub(super) fn needs_exotic(&self, item: Id<Entry>) -> bool {
         let entry = &self.items[item];
         let count = if entry.on_one_node { entry.count } else { 1 };
-        self.view.needs_exotic(&self.class(item).any, self.requests(item), count)
+        self.view.needs_exotic(&self.class(item).any, (self.requests(item), count), self.ordinary)
     }
 
     /// Items that could run on an exotic offering, and of which `packing` left pods that need other pods on their host.

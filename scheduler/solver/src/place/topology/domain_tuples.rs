@@ -135,7 +135,7 @@ impl DomainTuples {
                 parts = split(&parts, &pool.by_value(key), &open);
             }
             for (values, offerings) in parts {
-                let Some(cheapest) = pool.preferred(&offerings).first() else { continue };
+                let Some(cheapest) = pool.preferred(&offerings, &context.ordinary[id]).first() else { continue };
                 let price = found.entry(values).or_default();
                 *price = price.iter().copied().chain([pool.price(cheapest)]).min();
             }
