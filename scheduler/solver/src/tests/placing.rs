@@ -173,6 +173,22 @@ fn pods_leave_nodes_with_devices_to_those_that_need_them() {
 }
 
 #[test]
+fn nodes_with_devices_that_most_nodes_have_are_not_left_free() {
+    let mut wanting = shape(100, 1);
+    wanting.requests.set("nvidia.com/gpu", 1);
+    let mut cluster = Cluster::new();
+    for name in ["a", "b"] {
+        cluster.node(name, "c5.large").allocatable.set("nvidia.com/gpu", 1);
+    }
+    cluster.node("m", "c5.large");
+    // Nobody asks for the GPUs.
+    let plan = cluster.clone().pending("cpu", 1, &shape(900, 1)).plan();
+    assert_eq!((kept(&plan), launched(&plan)), (vec![("a", 1)], vec![]));
+    let plan = cluster.pending("gpu", 1, &wanting).pending("cpu", 1, &shape(900, 1)).plan();
+    assert_eq!((kept(&plan), launched(&plan)), (vec![("a", 2)], vec![]));
+}
+
+#[test]
 fn reserved_pods_hold_room_and_are_not_placed_again() {
     let mut cluster = Cluster::new();
     cluster.node("n1", "c5.large").state = NodeState::InFlight;
