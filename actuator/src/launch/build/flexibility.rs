@@ -44,7 +44,7 @@ fn value<'c>(choice: &'c OfferingChoice, key: &str, catalog: &'c Catalog) -> Opt
 }
 
 /// Drops bare metal types and types with accelerators unless nothing else remains: pods that need them fit no other
-/// type. Reserved instances are paid for anyway. A plan lists no such types, but its offerings may lack capacity now.
+/// type. Reserved instances are paid for anyway. A plan lists such types only for pods that need them.
 pub(super) fn prefer_ordinary_types(open: &mut Vec<OfferingChoice>, catalog: &Catalog) {
     let is_kept = |choice: &OfferingChoice| {
         choice.capacity_type == CapacityType::Reserved
