@@ -18,7 +18,7 @@ use plimsoll_model::time::Millis;
 use plimsoll_runtime::backoff;
 use plimsoll_runtime::clock::Clock;
 use plimsoll_runtime::workers::apart;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -202,38 +202,62 @@ async fn rebuild(
     deps: &Refresh,
     facts: &Facts,
     lacking: Lacking,
-    mut previous: BTreeMap<String, BuiltEntry>,
+    previous: BTreeMap<String, BuiltEntry>,
 ) -> BTreeMap<String, BuiltEntry> {
     let classes = deps.stores.classes.state();
-    let (settings, facts, memory) = (Arc::clone(&deps.settings), facts.clone(), deps.memory.clone());
-    let shifted_zones = deps.zonal_shifts.zones(&deps.stores, deps.clock.timestamp());
+    let inputs = Inputs {
+        settings: Arc::clone(&deps.settings),
+        facts: facts.clone(),
+        memory: deps.memory.clone(),
+        lacking,
+        shifted_zones: deps.zonal_shifts.zones(&deps.stores, deps.clock.timestamp()),
+        catalogs: deps.catalogs.clone(),
+    };
     // A class has thousands of offerings: build them outside the async runtime.
-    let rebuilt = apart(move || {
+    apart(move || inputs.entries(classes, previous)).await.unwrap_or_else(|error| {
+        tracing::error!(%error, "catalogs not built, retrying after the next change");
+        BTreeMap::new()
+    })
+}
+
+/// What all entries are built from.
+struct Inputs {
+    settings: Arc<Settings>,
+    facts: Facts,
+    memory: DiscoveredMemory,
+    lacking: Lacking,
+    shifted_zones: BTreeSet<String>,
+    catalogs: Catalogs,
+}
+
+impl Inputs {
+    fn entries(
+        &self,
+        classes: Vec<Arc<EC2NodeClass>>,
+        mut previous: BTreeMap<String, BuiltEntry>,
+    ) -> BTreeMap<String, BuiltEntry> {
         let entries = classes.into_iter().map(|class| {
             let name = class.metadata.name.clone().unwrap_or_default();
             let group = class.placement_group().map(|group| &group.id);
-            let in_groups = lacking.in_groups.iter().map(|(key, _)| key);
+            let in_groups = self.lacking.in_groups.iter().map(|(key, _)| key);
             let in_group = in_groups.filter(|key| group.is_some() && key.placement_group.as_ref() == group);
             let in_group = in_group.cloned().collect();
-            let mut zones = build::full_zones(&class, |subnet| lacking.full_subnets.contains_key(subnet));
-            zones.extend(shifted_zones.iter().cloned());
+            let mut zones = build::full_zones(&class, |subnet| self.lacking.full_subnets.contains_key(subnet));
+            zones.extend(self.shifted_zones.iter().cloned());
             let closed = Closed { in_group, zones };
             let images = class.status.iter().flat_map(|status| &status.amis).map(|image| image.id.as_str());
-            let memory = memory.of_images(&images.collect());
+            let memory = self.memory.of_images(&images.collect());
             let is_current =
                 |built: &BuiltEntry| is_same(&built.class, &class) && built.closed == closed && built.memory == memory;
             let entry = match previous.remove(&name).filter(is_current) {
                 Some(built) => built.entry,
-                None => build::entry(&settings, &class, &facts, &closed, &memory),
+                // At once: a catalog has megabytes, and many classes may have the same.
+                None => self.catalogs.share(build::entry(&self.settings, &class, &self.facts, &closed, &memory)),
             };
             (name, BuiltEntry { class, closed, memory, entry })
         });
         entries.collect()
-    });
-    rebuilt.await.unwrap_or_else(|error| {
-        tracing::error!(%error, "catalogs not built, retrying after the next change");
-        BTreeMap::new()
-    })
+    }
 }
 
 /// Whether two versions of a class yield the same entry.
@@ -242,4 +266,38 @@ fn is_same(before: &EC2NodeClass, after: &EC2NodeClass) -> bool {
         && before.metadata.deletion_timestamp == after.metadata.deletion_timestamp
         && before.spec == after.spec
         && before.status == after.status
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn classes_with_equal_catalogs_keep_only_one_in_memory() {
+        let settings = Settings { region: "us-west-2".to_owned(), ..Settings::default() };
+        let inputs = Inputs {
+            settings: Arc::new(settings),
+            facts: Facts::builtin("us-west-2"),
+            memory: DiscoveredMemory::default(),
+            lacking: Lacking { in_groups: Vec::new(), full_subnets: BTreeMap::new() },
+            shifted_zones: BTreeSet::new(),
+            catalogs: Catalogs::new(),
+        };
+        let condition = json!({"type": "Ready", "status": "True", "reason": "", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        let classes = ["a", "b"].map(|name| -> Arc<EC2NodeClass> {
+            let class = json!({
+                "apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", "metadata": {"name": name},
+                "spec": {"amiSelectorTerms": [{"alias": "al2023@latest"}], "subnetSelectorTerms": [{"id": "s"}],
+                    "securityGroupSelectorTerms": [{"id": "g"}]},
+                "status": {"conditions": [condition]},
+            });
+            Arc::new(serde_json::from_value(class).unwrap())
+        });
+        let built = inputs.entries(classes.to_vec(), BTreeMap::new());
+        let of = |name: &str| &built[name].entry.catalog.as_ref().unwrap().1;
+        assert!(!of("a").instance_types.is_empty());
+        assert!(Arc::ptr_eq(of("a"), of("b")));
+    }
 }

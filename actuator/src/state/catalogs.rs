@@ -85,7 +85,8 @@ impl Catalogs {
 
     /// Replaces all entries. Notifies subscribers only if something differs.
     pub fn replace(&self, entries: BTreeMap<String, CatalogEntry>) {
-        let entries: BTreeMap<_, _> = entries.into_iter().map(|(name, entry)| (name, self.intern(entry))).collect();
+        let entries: BTreeMap<_, _> =
+            entries.into_iter().map(|(name, entry)| (name, Arc::new(self.share(entry)))).collect();
         self.entries.send_if_modified(|current| {
             let differs = **current != entries;
             if differs {
@@ -95,7 +96,9 @@ impl Catalogs {
         });
     }
 
-    fn intern(&self, mut entry: CatalogEntry) -> Arc<CatalogEntry> {
+    /// Replaces the entry's catalog by the live one with the same content, if there is one.
+    #[must_use]
+    pub fn share(&self, mut entry: CatalogEntry) -> CatalogEntry {
         if let Some((id, catalog)) = &mut entry.catalog {
             let mut interned = self.interned.lock();
             interned.retain(|_, catalog| catalog.strong_count() > 0);
@@ -104,7 +107,7 @@ impl Catalogs {
                 None => drop(interned.insert(id.clone(), Arc::downgrade(catalog))),
             }
         }
-        Arc::new(entry)
+        entry
     }
 }
 
