@@ -8,7 +8,7 @@ use crate::stores::Stores;
 use parking_lot::Mutex;
 use plimsoll_api::{NodeClaim, Pod};
 use plimsoll_model::execution::{ClaimState, InFlightClaim};
-use plimsoll_model::identity::PodUid;
+use plimsoll_model::identity::{ActionId, NodePoolName, PodUid};
 use plimsoll_model::names::label;
 use plimsoll_model::plan::PodRef;
 use plimsoll_model::quantity::parse_resources;
@@ -38,46 +38,75 @@ pub struct LedgerView {
 pub fn in_flight(deps: &LedgerView) -> BTreeMap<String, InFlightClaim> {
     let now = deps.clock.timestamp();
     let launching = deps.ledger.all_launching();
-    let is_open = |view: &ClaimView<'_>| !view.initialized || view.deleting || view.pods(now).next().is_some();
-    let open: Vec<String> =
-        deps.ledger.read(|ledger| ledger.claims().filter(is_open).map(|view| view.name.to_owned()).collect());
-    let shown: BTreeMap<String, Arc<NodeClaim>> =
-        open.into_iter().filter_map(|name| Some((name.clone(), deps.stores.claims.get(&name)?))).collect();
+    // Only the copy is made under the lock, since every admission waits for it.
+    let open: Vec<OpenClaim> =
+        deps.ledger.read(|ledger| ledger.claims().filter_map(|view| OpenClaim::of(&view, now)).collect());
     let names = pod_names(deps, &launching);
-    deps.ledger.read(|ledger| {
-        let open = ledger.claims().filter(is_open);
-        open.map(|view| {
-            let admitted = launching.get(view.name);
-            let object = shown.get(view.name);
-            let named = |uid: &PodUid| {
-                let of_plan = admitted.and_then(|admitted| admitted.pods.iter().find(|pod| pod.uid == *uid));
-                let name = of_plan.map(|pod| pod.name.clone()).or_else(|| names.get(uid.as_str()).cloned());
-                PodRef { name: name.unwrap_or_default(), uid: uid.clone() }
-            };
-            let claim = InFlightClaim {
-                name: view.name.to_owned(),
-                uid: object.and_then(|claim| claim.metadata.uid.clone()).unwrap_or_default(),
-                node_pool: view.pool.clone(),
-                action_id: view.action.cloned(),
-                pods: view.pods(now).map(named).collect(),
-                limit_usage: view.counted.clone(),
-                labels: labels(object.map(AsRef::as_ref), admitted),
-                taints: taints(object.map(AsRef::as_ref), admitted),
-                allocatable: allocatable(object.map(AsRef::as_ref), admitted),
-                state: match (view.deleting, view.node.is_some(), view.launched) {
-                    (true, _, _) => ClaimState::Terminating,
-                    (_, true, _) => ClaimState::Registered,
-                    (_, _, true) => ClaimState::Launched,
-                    _ => ClaimState::Launching,
-                },
-                launched: object.filter(|_| view.launched).and_then(|claim| launched_at(claim)),
-            };
-            (view.name.to_owned(), claim)
+    let claims = open.into_iter().map(|open| {
+        let (object, admitted) = (deps.stores.claims.get(&open.name), launching.get(&open.name));
+        (open.name.clone(), open.in_flight(object.as_deref(), admitted, &names))
+    });
+    claims.collect()
+}
+
+/// What the ledger has of a claim in flight.
+struct OpenClaim {
+    name: String,
+    pool: NodePoolName,
+    action: Option<ActionId>,
+    pods: Vec<PodUid>,
+    counted: Resources,
+    state: ClaimState,
+    launched: bool,
+}
+
+impl OpenClaim {
+    /// `None` if the claim is not in flight, or has no pool: then it is not managed by us.
+    fn of(view: &ClaimView<'_>, now: Timestamp) -> Option<Self> {
+        let is_open = !view.initialized || view.deleting || view.pods(now).next().is_some();
+        (is_open && !view.pool.as_str().is_empty()).then(|| Self {
+            name: view.name.to_owned(),
+            pool: view.pool.clone(),
+            action: view.action.cloned(),
+            pods: view.pods(now).cloned().collect(),
+            counted: view.counted.clone(),
+            state: match (view.deleting, view.node.is_some(), view.launched) {
+                (true, _, _) => ClaimState::Terminating,
+                (_, true, _) => ClaimState::Registered,
+                (_, _, true) => ClaimState::Launched,
+                _ => ClaimState::Launching,
+            },
+            launched: view.launched,
         })
-        // A claim without a pool is not managed by us.
-        .filter(|(_, claim)| !claim.node_pool.as_str().is_empty())
-        .collect()
-    })
+    }
+
+    /// The claim with what its object says, or its admission. `names` has pods that the admission does not name.
+    fn in_flight(
+        self,
+        object: Option<&NodeClaim>,
+        admitted: Option<&InFlightClaim>,
+        names: &BTreeMap<String, String>,
+    ) -> InFlightClaim {
+        let of_plan: BTreeMap<&PodUid, &String> =
+            admitted.into_iter().flat_map(|admitted| &admitted.pods).map(|pod| (&pod.uid, &pod.name)).collect();
+        let named = |uid: PodUid| {
+            let name = of_plan.get(&uid).copied().or_else(|| names.get(uid.as_str()));
+            PodRef { name: name.cloned().unwrap_or_default(), uid }
+        };
+        InFlightClaim {
+            name: self.name,
+            uid: object.and_then(|claim| claim.metadata.uid.clone()).unwrap_or_default(),
+            node_pool: self.pool,
+            action_id: self.action,
+            pods: self.pods.into_iter().map(named).collect(),
+            limit_usage: self.counted,
+            labels: labels(object, admitted),
+            taints: taints(object, admitted),
+            allocatable: allocatable(object, admitted),
+            state: self.state,
+            launched: object.filter(|_| self.launched).and_then(launched_at),
+        }
+    }
 }
 
 /// Names of reserved pods that no recorded launch provides, as after a change of leader.

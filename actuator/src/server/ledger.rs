@@ -3,11 +3,14 @@
 use super::Leader;
 use super::{Responses, streaming};
 use crate::ledger::{Ledger, view};
+use crate::pacing::pause_after;
 use plimsoll_model::execution::{InFlightClaim, LedgerUpdate};
 use plimsoll_model::snapshot::{LedgerPosition, ReservationCount, UnavailableOffering};
 use plimsoll_proto::actuator::v1 as wire;
+use plimsoll_runtime::signal;
 use std::collections::BTreeMap;
 use std::time::Duration;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Interval between passes without a signal, since offerings become available and reservations expire by time alone.
@@ -32,18 +35,28 @@ pub(super) fn watch(deps: &Leader, stop: CancellationToken) -> Responses<wire::W
         let mut sent = SentState::default();
         loop {
             changed.mark_unchanged();
-            for update in sent.differences(&deps) {
+            let began = Instant::now();
+            let updates = sent.differences(&deps);
+            let pass = began.elapsed();
+            for update in updates {
                 if sender.send(Ok((&update).into())).await.is_err() {
                     return Ok(());
                 }
             }
-            tokio::select! {
-                biased;
-                () = changed.changed() => {}
-                () = tokio::time::sleep(TICK) => {}
-            }
+            next_pass(&mut changed, pass).await;
         }
     })
+}
+
+/// Waits until the next pass is due, after one that took this long. Changes during the pause share a pass: each reads
+/// all claims.
+async fn next_pass(changed: &mut signal::Receiver, pass: Duration) {
+    tokio::time::sleep(pause_after(pass)).await;
+    tokio::select! {
+        biased;
+        () = changed.changed() => {}
+        () = tokio::time::sleep(TICK) => {}
+    }
 }
 
 impl SentState {
@@ -98,4 +111,35 @@ impl SentState {
 fn same_offerings(a: &[UnavailableOffering], b: &[UnavailableOffering]) -> bool {
     let key = |it: &UnavailableOffering| (it.instance_type.clone(), it.zone.clone(), it.capacity_type);
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| key(a) == key(b) && a.remaining >= b.remaining)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn changes_within_a_pause_share_a_pass() {
+        let (sender, start) = (signal::Sender::default(), Instant::now());
+        let mut changed = sender.subscribe();
+        let burst = async {
+            for _ in 0..100 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                sender.notify();
+            }
+        };
+        let pass = Duration::from_millis(50);
+        tokio::join!(burst, next_pass(&mut changed, pass));
+        assert_eq!(start.elapsed(), Duration::from_millis(200), "the burst has ended");
+        changed.mark_unchanged();
+        next_pass(&mut changed, pass).await;
+        assert_eq!(start.elapsed(), Duration::from_millis(400) + TICK, "nothing was left for another pass");
+        // An idle ledger shows a change at once.
+        let late = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            sender.notify();
+        };
+        let start = Instant::now();
+        tokio::join!(late, next_pass(&mut changed, pass));
+        assert_eq!(start.elapsed(), Duration::from_secs(1));
+    }
 }
