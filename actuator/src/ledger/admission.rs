@@ -91,9 +91,11 @@ impl Ledger {
     /// Whether the limits of a pool leave room for `reserve`. A claim whose price nobody recorded makes a limit of the
     /// price unknown.
     pub(super) fn check_limits(&self, pool: &NodePoolName, reserve: &Resources) -> Result<(), Rejection> {
-        let limits = self.pools.get(pool).map(|facts| &facts.limits);
+        let limits = self.pools.get(pool).map(|facts| &facts.limits).filter(|limits| !limits.is_empty());
+        // The usage is a sum over all claims.
+        let Some(limits) = limits else { return Ok(()) };
         let used = self.used(pool);
-        for (resource, limit) in limits.into_iter().flat_map(Resources::iter) {
+        for (resource, limit) in limits.iter() {
             let is_unpriced = |(_, claim): &(&String, &ClaimRecord)| {
                 resource == USD_PER_HOUR_RESOURCE && claim.pool == *pool && !claim.counted.contains(resource)
             };
