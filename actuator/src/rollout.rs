@@ -20,18 +20,26 @@ use std::sync::Arc;
 /// Reason of the condition of a rollout whose canary has failed.
 const CANARY_FAILED: &str = "CanaryFailed";
 
-/// The rollout of a pool, from the watch cache; `None` if no node has drifted.
-pub(crate) fn of(stores: &Stores, pool: &NodePool, now: Timestamp) -> Option<Rollout> {
-    let name = pool.metadata.name.as_deref()?;
-    let claims = stores.claims.state();
-    let is_of_pool = |claim: &&Arc<NodeClaim>| claim.labels().get(label::NODE_POOL).is_some_and(|of| of == name);
-    let claims: Vec<&NodeClaim> = claims.iter().filter(is_of_pool).map(|claim| &**claim).collect();
+/// The claims of each pool with a drifted node. One pass over all claims serves all pools.
+pub(crate) fn claims_of_drifted_pools(claims: &[Arc<NodeClaim>]) -> BTreeMap<&str, Vec<&NodeClaim>> {
+    let drifted = rollout::drifted_pools(claims);
+    let mut by_pool: BTreeMap<&str, Vec<&NodeClaim>> = BTreeMap::new();
+    for claim in claims {
+        if let Some(pool) = claim.labels().get(label::NODE_POOL).filter(|pool| drifted.contains(*pool)) {
+            by_pool.entry(pool).or_default().push(claim);
+        }
+    }
+    by_pool
+}
+
+/// The rollout of a pool with these claims, from the watch cache; `None` if no node has drifted.
+pub(crate) fn of(stores: &Stores, pool: &NodePool, claims: &[&NodeClaim], now: Timestamp) -> Option<Rollout> {
     let class = class_of(stores, pool);
     let canaries = claims.iter().filter(|claim| !rollout::is_drifted(claim));
     let nodes: Vec<Arc<Node>> = canaries.filter_map(|claim| stores.nodes.get(claim.node_name()?)).collect();
     let nodes: BTreeMap<&str, &Node> =
         nodes.iter().filter_map(|node| Some((node.metadata.name.as_deref()?, &**node))).collect();
-    let objects = RolloutObjects { pool, class: class.as_deref(), claims: &claims, nodes: &nodes, now };
+    let objects = RolloutObjects { pool, class: class.as_deref(), claims, nodes: &nodes, now };
     rollout::of(&objects, |node| stores.pods.on_node(node))
 }
 
@@ -73,7 +81,9 @@ impl Halt<'_> {
         let pool = claim.labels().get(label::NODE_POOL).and_then(|name| self.stores.pools.get(name));
         let Some(pool) = pool else { return Ok(()) };
         let name = claim.name_any();
-        match of(self.stores, &pool, clock.timestamp()).map(|rollout| rollout.stage) {
+        let claims = self.stores.claims.state();
+        let of_pool = claims_of_drifted_pools(&claims).remove(pool.name_any().as_str()).unwrap_or_default();
+        match of(self.stores, &pool, &of_pool, clock.timestamp()).map(|rollout| rollout.stage) {
             Some(Stage::Canary(waiting)) if waiting.contains_key(&name) => {
                 self.write(clock, &pool, &name, "its instance did not register as a Node in time").await
             }

@@ -304,12 +304,13 @@ fn adopt(deps: &Sources, seed: &ClaimSeed) {
 pub fn refresh_pools(deps: &Sources, previous: &mut BTreeSet<NodePoolName>) {
     let mut present = BTreeSet::new();
     let claims = deps.stores.claims.state();
-    let drifted = plimsoll_snapshot::rollout::drifted_pools(&claims);
+    let drifted = rollout::claims_of_drifted_pools(&claims);
     let in_service = in_service(&claims);
     for pool in deps.stores.pools.state() {
         let name = NodePoolName(pool.metadata.name.clone().unwrap_or_default());
         let total = in_service.get(name.as_str()).copied().unwrap_or_default();
-        let facts = facts(deps, &pool, total, drifted.contains(&name.0));
+        let of_drifted = drifted.get(name.as_str()).map(Vec::as_slice).unwrap_or_default();
+        let facts = facts(deps, &pool, total, of_drifted);
         if deps.ledger.read(|ledger| ledger.pool(&name) != Some(&facts)) {
             deps.ledger.with(|ledger| ledger.set_pool(&name, facts));
         }
@@ -336,15 +337,15 @@ fn in_service(claims: &[Arc<NodeClaim>]) -> BTreeMap<&str, u32> {
     in_service
 }
 
-/// `total` is the number of nodes in service.
-fn facts(deps: &Sources, pool: &NodePool, total: u32, is_drifted: bool) -> PoolFacts {
+/// `total` is the number of nodes in service; `of_drifted` has the pool's claims if a node of it has drifted.
+fn facts(deps: &Sources, pool: &NodePool, total: u32, of_drifted: &[&NodeClaim]) -> PoolFacts {
     // The condition `ValidationSucceeded` names an invalid limit. Such a pool launches nothing. Its nodes are still
     // removed.
     let limits = plimsoll_snapshot::limits(pool).unwrap_or_else(|_| Resources::from([(NODES_RESOURCE, 0)]));
     let now = deps.clock.timestamp();
     // The ledger itself knows which nodes are disrupted.
     let allowed = plimsoll_snapshot::allowed_disruptions(pool, now, (total, 0));
-    let rollout = is_drifted.then(|| rollout::of(&deps.stores, pool, now)).flatten();
+    let rollout = rollout::of(&deps.stores, pool, of_drifted, now);
     let rollout_limit = rollout.and_then(|rollout| rollout.limit());
     let replicas = pool.spec.replicas.and_then(|replicas| u64::try_from(replicas).ok());
     PoolFacts { limits, allowed, rollout_limit, replicas }

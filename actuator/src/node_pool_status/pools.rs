@@ -49,7 +49,8 @@ fn candidates(deps: &NodePoolStatus) -> Vec<Candidate<PoolWithClass>> {
     let mut has = has_by_pool(deps);
     let classes: BTreeMap<String, Arc<EC2NodeClass>> =
         deps.stores.classes.state().into_iter().map(|class| (class.name_any(), class)).collect();
-    let drifted = plimsoll_snapshot::rollout::drifted_pools(&deps.stores.claims.state());
+    let claims = deps.stores.claims.state();
+    let drifted = rollout::claims_of_drifted_pools(&claims);
     let pools = deps.stores.pools.state().into_iter();
     pools
         .map(|pool| {
@@ -59,8 +60,8 @@ fn candidates(deps: &NodePoolStatus) -> Vec<Candidate<PoolWithClass>> {
             pool.metadata.resource_version.hash(&mut hasher);
             class.as_ref().and_then(|class| class.metadata.resource_version.clone()).hash(&mut hasher);
             has.hash(&mut hasher);
-            let is_drifted = drifted.contains(&pool.name_any());
-            let rollout = is_drifted.then(|| rollout::of(&deps.stores, &pool, deps.clock.timestamp())).flatten();
+            let of_drifted = drifted.get(pool.name_any().as_str()).map(Vec::as_slice).unwrap_or_default();
+            let rollout = rollout::of(&deps.stores, &pool, of_drifted, deps.clock.timestamp());
             // The text of the progress changes less often than the progress, which changes with each node.
             let shown = rollout.as_ref().map(|rollout| (&rollout.stage, rollout.progress.to_string()));
             shown.hash(&mut hasher);

@@ -48,6 +48,14 @@ fn nodes_in_service_are_initialized_and_not_being_terminated() {
     assert_eq!(in_service(&claims), [("a", 2), ("b", 1)].into());
 }
 
+#[test]
+fn pools_without_a_drifted_node_need_no_claims_for_a_rollout() {
+    let claims = [claim("a", &["Drifted"]), claim("b", &["Initialized"]), claim("a", &[]), claim("c", &["Drifted"])];
+    let by_pool = rollout::claims_of_drifted_pools(&claims);
+    let counts: Vec<(&str, usize)> = by_pool.iter().map(|(pool, claims)| (*pool, claims.len())).collect();
+    assert_eq!(counts, [("a", 2), ("c", 1)]);
+}
+
 /// Its nodes are still removed, for which the ledger must know its budgets.
 #[tokio::test(start_paused = true)]
 async fn a_pool_with_an_invalid_limit_launches_no_node_and_keeps_its_budgets() {
@@ -56,7 +64,7 @@ async fn a_pool_with_an_invalid_limit_launches_no_node_and_keeps_its_budgets() {
         "template": {"spec": {"requirements": [],
             "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}}}}});
     let deps = sources(Stores::default());
-    let facts = facts(&deps, &serde_json::from_value(pool).unwrap(), 3, false);
+    let facts = facts(&deps, &serde_json::from_value(pool).unwrap(), 3, &[]);
     assert_eq!(facts.limits, Resources::from([("nodes", 0)]));
     assert_eq!(facts.allowed.get(&DisruptionReason::Empty), Some(&1));
 }
@@ -262,7 +270,7 @@ async fn the_ledger_knows_limits_replicas_and_the_budget_of_each_reason_while_th
     let (deps, mut feed) = (sources(Stores::default()), Feed::default());
     let budgets = json!([{"nodes": "1", "reasons": ["Empty"]}, {"nodes": "50%", "reasons": ["Drifted"]}]);
     let shown = pool_with(&json!({"consolidateAfter": "0s", "budgets": budgets}));
-    assert_eq!(facts(&deps, &shown, 4, false).allowed.get(&DisruptionReason::Drifted), Some(&2), "half of the nodes");
+    assert_eq!(facts(&deps, &shown, 4, &[]).allowed.get(&DisruptionReason::Drifted), Some(&2), "half of the nodes");
     deps.stores.pools.show(shown.clone());
     feed.pass(&deps);
     let known = || deps.ledger.read(|ledger| ledger.pool(&"a".into()).cloned());
