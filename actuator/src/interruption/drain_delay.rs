@@ -1,7 +1,7 @@
 //! Which pods stay on an interrupted node for now (safety rule 13): each pod runs until the node that takes it is in
 //! service, or until the time that is left is needed to stop the pod.
 
-use super::coverage::{Coverage, PodCoverage};
+use super::coverage::Coverage;
 use super::replacements::PendingReplacements;
 use super::{Interruption, existing_capacity};
 use crate::durable;
@@ -50,6 +50,9 @@ pub(crate) fn delayed_pods(
     to_stop: &BTreeMap<PodUid, SignedDuration>,
     deadline: Option<Timestamp>,
 ) -> BTreeMap<PodUid, Timestamp> {
+    if to_stop.is_empty() {
+        return BTreeMap::new();
+    }
     let now = deps.clock.now();
     let Some(interruption) = interruption(claim) else { return BTreeMap::new() };
     if deadline.is_some_and(|deadline| deadline <= now) {
@@ -57,7 +60,7 @@ pub(crate) fn delayed_pods(
     }
     let latest = latest_evictions(&interruption, to_stop);
     let to_move: BTreeSet<PodUid> = latest.keys().cloned().collect();
-    let coverage = PodCoverage::read(&deps.stores, &deps.admission.ledger, claim, on_node);
+    let coverage = pending.covering.coverage(&deps.stores, &deps.admission.ledger, claim, on_node, &to_move);
     let covered_until = pending.covered_until(claim, &interruption, &coverage, &to_move, millis(now));
     let is_planned = to_move.iter().any(|pod| deps.outcomes.planned_pod(pod, interruption.heard).is_some());
     let is_delayed = |pod: &PodUid| match coverage.of(pod) {

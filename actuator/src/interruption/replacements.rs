@@ -1,7 +1,7 @@
 //! Like-for-like replacements of interrupted nodes whose pods no plan covers in time.
 
 use super::Interruption;
-use super::coverage::{Coverage, PodCoverage};
+use super::coverage::{Coverage, CoveringClaims, PodCoverage};
 use super::drain_delay::{DrainDelay, interruption};
 use crate::clock::Timestamped;
 use crate::launch::replacement::{ReplacementError, ReplacementResult, request_replacement};
@@ -37,6 +37,8 @@ struct InterruptedClaim {
 #[derive(Debug, Default)]
 pub(crate) struct PendingReplacements {
     claims: Mutex<BTreeMap<String, InterruptedClaim>>,
+    /// The claims that cover their pods.
+    pub(super) covering: CoveringClaims,
     /// Locked during a check of existing nodes, so that two claims are not promised the same room. The check takes long
     /// in a large cluster, so nobody waits for the lock.
     check: Mutex<()>,

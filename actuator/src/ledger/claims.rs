@@ -110,6 +110,12 @@ impl Ledger {
         self.reserved.iter().map(|(pod, claim)| (pod, claim.as_str()))
     }
 
+    /// The claim that a pod is reserved for, also if the time of the reservation is over.
+    #[must_use]
+    pub fn reservation_of(&self, pod: &PodUid) -> Option<&str> {
+        self.reserved.get(pod).map(String::as_str)
+    }
+
     /// Whether the claim's annotations were unreadable at the last look.
     #[must_use]
     pub fn is_unreadable(&self, claim: &str) -> bool {
