@@ -16,6 +16,7 @@ use plimsoll_model::identity::{NodeName, PodUid};
 use plimsoll_model::names::annotation;
 use plimsoll_model::time::{self, Millis};
 use plimsoll_runtime::clock::Clock;
+use plimsoll_runtime::workers::apart;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -42,7 +43,7 @@ pub struct DrainDelay {
 /// The pods that are not evicted yet, each with the time at which its eviction starts at the latest. `to_stop` has the
 /// pods that have to move, each with the time that is needed to stop it; `on_node` are all pods of the node. Launches a
 /// replacement if no plan names any of the pods in time.
-pub(crate) fn delayed_pods(
+pub(crate) async fn delayed_pods(
     deps: &DrainDelay,
     pending: &PendingReplacements,
     claim: &NodeClaim,
@@ -63,27 +64,28 @@ pub(crate) fn delayed_pods(
     let coverage = pending.covering.coverage(&deps.stores, &deps.admission.ledger, claim, on_node, &to_move);
     let covered_until = pending.covered_until(claim, &interruption, &coverage, &to_move, millis(now));
     let is_planned = to_move.iter().any(|pod| deps.outcomes.planned_pod(pod, interruption.heard).is_some());
-    let is_delayed = |pod: &PodUid| match coverage.of(pod) {
-        Coverage::InService => false,
-        Coverage::Requested => true,
-        Coverage::None => {
-            let since = covered_until.get(pod).copied().unwrap_or(interruption.heard);
-            if millis(now).since(since) < PLANNED_WITHIN {
-                return true;
-            }
-            match deps.outcomes.planned_pod(pod, since) {
+    let mut delayed = BTreeMap::new();
+    for (pod, at) in latest {
+        let since = covered_until.get(&pod).copied().unwrap_or(interruption.heard);
+        let is_delayed = match coverage.of(&pod) {
+            Coverage::InService => false,
+            Coverage::Requested => true,
+            Coverage::None if millis(now).since(since) < PLANNED_WITHIN => true,
+            Coverage::None => match deps.outcomes.planned_pod(&pod, since) {
                 Some(PlannedPod::Place(node)) => !is_in_service(&deps.stores, &node),
                 // The launch was rejected: the next plan names the pod again.
                 Some(PlannedPod::Launch | PlannedPod::Unschedulable) => true,
                 None => {
-                    let fits = |promised: &BTreeSet<PodUid>| fits_existing_nodes(deps, &to_move, promised);
-                    !pending.needs_none(deps, claim, is_planned, &to_move, fits)
+                    let fits = |promised| fits_existing_nodes(deps, to_move.clone(), promised);
+                    !pending.needs_none(deps, claim, is_planned, &to_move, fits).await
                 }
-            }
+            },
+        };
+        if is_delayed && at > now {
+            delayed.insert(pod, at);
         }
-    };
-    let delayed: BTreeSet<PodUid> = to_move.iter().filter(|pod| is_delayed(pod)).cloned().collect();
-    latest.into_iter().filter(|(pod, at)| *at > now && delayed.contains(pod)).collect()
+    }
+    delayed
 }
 
 /// When the eviction of each pod starts at the latest.
@@ -118,20 +120,26 @@ fn is_in_service(stores: &Stores, name: &NodeName) -> bool {
     node.metadata.deletion_timestamp.is_none() && claims.iter().all(takes_pods)
 }
 
-fn fits_existing_nodes(deps: &DrainDelay, to_move: &BTreeSet<PodUid>, promised: &BTreeSet<PodUid>) -> bool {
-    let nodes = deps.stores.nodes.state().iter().map(|node| (**node).clone()).collect();
-    let (mut pods, now) = (deps.stores.pods.state(), millis(deps.clock.now()));
-    let is_waiting = |pod: &&mut Arc<Pod>| pod.node_name.is_none() && pod.nominated_node().is_none();
-    // kube-scheduler binds these pods to their new nodes soon.
-    deps.admission.ledger.read(|ledger| {
-        for pod in pods.iter_mut().filter(is_waiting) {
-            let claim = ledger.reserved_by(&PodUid(pods::uid(pod)), now).and_then(|claim| ledger.claim(claim));
-            if let Some(node) = claim.and_then(|claim| claim.node) {
-                Arc::make_mut(pod).status.nominated_node_name = Some(node.0.clone());
+/// Whether the pods fit on existing nodes. `None` if the check failed.
+async fn fits_existing_nodes(deps: &DrainDelay, to_move: BTreeSet<PodUid>, promised: BTreeSet<PodUid>) -> Option<bool> {
+    let (stores, ledger, now) = (deps.stores.clone(), deps.admission.ledger.clone(), millis(deps.clock.now()));
+    // All nodes and pods of the cluster are read: not in the async runtime.
+    let checked = apart(move || {
+        let nodes = stores.nodes.state().iter().map(|node| (**node).clone()).collect();
+        let mut pods = stores.pods.state();
+        let is_waiting = |pod: &&mut Arc<Pod>| pod.node_name.is_none() && pod.nominated_node().is_none();
+        // kube-scheduler binds these pods to their new nodes soon.
+        ledger.read(|ledger| {
+            for pod in pods.iter_mut().filter(is_waiting) {
+                let claim = ledger.reserved_by(&PodUid(pods::uid(pod)), now).and_then(|claim| ledger.claim(claim));
+                if let Some(node) = claim.and_then(|claim| claim.node) {
+                    Arc::make_mut(pod).status.nominated_node_name = Some(node.0.clone());
+                }
             }
-        }
+        });
+        existing_capacity::fits_existing_nodes(&to_move, &promised, nodes, pods, now)
     });
-    existing_capacity::fits_existing_nodes(to_move, promised, nodes, pods, now)
+    checked.await.inspect_err(|error| tracing::error!(%error, "existing nodes not checked, retrying")).ok()
 }
 
 #[cfg(test)]

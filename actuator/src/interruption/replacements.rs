@@ -41,7 +41,7 @@ pub(crate) struct PendingReplacements {
     pub(super) covering: CoveringClaims,
     /// Locked during a check of existing nodes, so that two claims are not promised the same room. The check takes long
     /// in a large cluster, so nobody waits for the lock.
-    check: Mutex<()>,
+    check: tokio::sync::Mutex<()>,
 }
 
 impl PendingReplacements {
@@ -70,37 +70,44 @@ impl PendingReplacements {
     /// If they do not, a replacement is requested, unless a plan names other pods of the claim (`is_planned`): then its
     /// planner knows of the interruption. While another claim is checked, returns false. The pods then stay, and are
     /// checked again within a second.
-    pub(super) fn needs_none(
+    pub(super) async fn needs_none<Fits>(
         &self,
         deps: &DrainDelay,
         claim: &NodeClaim,
         is_planned: bool,
         pods: &BTreeSet<PodUid>,
-        fits_existing_nodes: impl FnOnce(&BTreeSet<PodUid>) -> bool,
-    ) -> bool {
+        fits_existing_nodes: impl FnOnce(BTreeSet<PodUid>) -> Fits,
+    ) -> bool
+    where
+        Fits: Future<Output = Option<bool>>,
+    {
         let moves_volumes = || moves_volumes(&deps.stores, claim);
-        let checked = self.check_once(claim.uid().unwrap_or_default(), pods, fits_existing_nodes, moves_volumes);
+        let uid = claim.uid().unwrap_or_default();
+        let checked = self.check_once(uid, pods, fits_existing_nodes, moves_volumes).await;
         self.launch_pending(deps, claim, is_planned);
         checked.unwrap_or(false)
     }
 
     /// Whether existing nodes have room for the pods. If they do not, a replacement is pending. `None` while another
-    /// claim is checked.
-    fn check_once(
+    /// claim is checked, and if the check failed.
+    async fn check_once<Fits>(
         &self,
         uid: String,
         pods: &BTreeSet<PodUid>,
-        fits_existing_nodes: impl FnOnce(&BTreeSet<PodUid>) -> bool,
+        fits_existing_nodes: impl FnOnce(BTreeSet<PodUid>) -> Fits,
         moves_volumes: impl FnOnce() -> bool,
-    ) -> Option<bool> {
+    ) -> Option<bool>
+    where
+        Fits: Future<Output = Option<bool>>,
+    {
         let known = self.claims.lock().get(&uid).and_then(|state| state.fits_existing_nodes);
         if known.is_some() {
             return known;
         }
-        let _check = self.check.try_lock()?;
+        let _check = self.check.try_lock().ok()?;
         let promised: BTreeSet<PodUid> =
             self.claims.lock().values().flat_map(|state| &state.promised).cloned().collect();
-        let fits = fits_existing_nodes(&promised);
+        let fits = fits_existing_nodes(promised).await?;
         let moves_volumes = moves_volumes();
         let mut claims = self.claims.lock();
         let state = claims.entry(uid).or_default();
@@ -174,14 +181,17 @@ fn launch_replacement(deps: &DrainDelay, claim: &NodeClaim, moves_volumes: bool)
 mod tests {
     use super::*;
 
-    #[test]
-    fn existing_nodes_are_checked_for_one_claim_at_a_time_and_nobody_waits() {
+    #[tokio::test]
+    async fn existing_nodes_are_checked_for_one_claim_at_a_time_and_nobody_waits() {
         let (pending, pods) = (PendingReplacements::default(), BTreeSet::from([PodUid::from("p")]));
-        let check = |uid: &str| pending.check_once(uid.to_owned(), &pods, BTreeSet::is_empty, || false);
-        let other = pending.check.lock();
-        assert_eq!(check("a"), None);
+        let fits = |promised: BTreeSet<PodUid>| std::future::ready(Some(promised.is_empty()));
+        let check = |uid: &str| pending.check_once(uid.to_owned(), &pods, fits, || false);
+        let other = pending.check.lock().await;
+        assert_eq!(check("a").await, None);
         drop(other);
-        assert_eq!([check("a"), check("a")], [Some(true); 2]);
-        assert_eq!(check("b"), Some(false), "the room is promised to the pods of the first claim");
+        let failed = pending.check_once("a".to_owned(), &pods, |_| std::future::ready(None), || false);
+        assert_eq!(failed.await, None, "it is checked again");
+        assert_eq!([check("a").await, check("a").await], [Some(true); 2]);
+        assert_eq!(check("b").await, Some(false), "the room is promised to the pods of the first claim");
     }
 }

@@ -66,17 +66,18 @@ impl TerminationFlow<'_> {
         deadline: Option<Timestamp>,
         now: Timestamp,
     ) -> Result<Option<Duration>, WriteError> {
-        let plan = self.next_step(pods, deadline, now);
+        let plan = self.next_step(pods, deadline, now).await;
         self.carry_out(nodes, &plan, now).await
     }
 
     /// The next step of the drain: all pods that are due.
-    pub(super) fn next_step(&self, pods: &[Arc<Pod>], deadline: Option<Timestamp>, now: Timestamp) -> Drain {
+    pub(super) async fn next_step(&self, pods: &[Arc<Pod>], deadline: Option<Timestamp>, now: Timestamp) -> Drain {
         let (deps, claim, pending) = (self.deps, &*self.subject.claim, &self.shared.pending_replacements);
         self.release_budgets(pods, now);
         let mut plan = drain::plan(pods, deadline, is_forced(deps, claim), now);
         let needed = drain::times_to_stop(pods, now);
-        plan.delay(&interruption::delayed_pods(&deps.drain_delay, pending, claim, pods, &needed, deadline));
+        let delayed = interruption::delayed_pods(&deps.drain_delay, pending, claim, pods, &needed, deadline).await;
+        plan.delay(&delayed);
         plan
     }
 

@@ -48,7 +48,7 @@ impl TerminationFlow<'_> {
         if !ends_soon && !has_to_delete_soon(pods, deadline, now) {
             return Err(error);
         }
-        let mut plan = self.next_step(pods, deadline, now);
+        let mut plan = self.next_step(pods, deadline, now).await;
         if !ends_soon {
             plan.evict.clear();
             // Without the taint, successors may come to the node. They would be deleted again and again.
