@@ -15,8 +15,11 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// Causes remembered. When exceeded, the oldest are evicted and may be published again early.
-const MAX_REMEMBERED: usize = 20_000;
+/// Causes remembered: one for each pod of a large cluster. Events of further causes are not written. A cause that is
+/// forgotten early would be published at each pass, without end.
+pub(super) const MAX_REMEMBERED: usize = 100_000;
+/// Minimum interval between searches for causes whose window is over: each reads all causes.
+const FORGET_INTERVAL: Duration = Duration::from_secs(1);
 /// Bytes of the object's name within the Event's name: 253 in total, minus the hash.
 const MAX_OBJECT_NAME: usize = 236;
 /// Hexadecimal digits of the hash in an Event's name.
@@ -26,6 +29,10 @@ const DIGITS: usize = 16;
 #[derive(Debug, Default)]
 pub(super) struct EventCache {
     published: BTreeMap<String, PublishedEvent>,
+    /// When causes were last forgotten.
+    forgotten: Option<Instant>,
+    /// It is logged that there are too many causes.
+    reported: bool,
 }
 
 #[derive(Debug)]
@@ -46,27 +53,36 @@ pub(super) enum Publication {
 
 impl EventCache {
     /// Decides what to do with an Event.
-    pub(super) fn next(&self, name: &str, now: Instant, time: Timestamp) -> Publication {
+    pub(super) fn next(&mut self, name: &str, now: Instant, time: Timestamp) -> Publication {
         match self.published.get(name) {
-            Some(published) if published.until > now => Publication::Suppress,
+            Some(published) if published.until > now => return Publication::Suppress,
             Some(published) => {
-                Publication::Publish { count: published.count.saturating_add(1), first: published.first }
+                return Publication::Publish { count: published.count.saturating_add(1), first: published.first };
             }
-            None => Publication::Publish { count: 1, first: time },
+            None => {}
         }
+        if self.is_full(now) { Publication::Suppress } else { Publication::Publish { count: 1, first: time } }
+    }
+
+    /// Whether there is no room for another cause. Forgets those whose window is over.
+    fn is_full(&mut self, now: Instant) -> bool {
+        if self.published.len() < MAX_REMEMBERED {
+            return false;
+        }
+        if self.forgotten.is_none_or(|last| last + FORGET_INTERVAL <= now) {
+            self.forgotten = Some(now);
+            self.published.retain(|_, published| published.until > now);
+        }
+        let is_full = self.published.len() >= MAX_REMEMBERED;
+        if is_full && !std::mem::replace(&mut self.reported, true) {
+            tracing::warn!(causes = MAX_REMEMBERED, "too many causes of events, some events are not written");
+        }
+        is_full
     }
 
     /// Suppresses the Event for this window. Called only after the write has succeeded: the cause of an Event that was
     /// not written must be published when it is noted again.
     pub(super) fn written(&mut self, name: String, window: Duration, now: Instant, count: i32, first: Timestamp) {
-        if self.published.len() >= MAX_REMEMBERED && !self.published.contains_key(&name) {
-            self.published.retain(|_, published| published.until > now);
-            let oldest =
-                self.published.iter().min_by_key(|(_, published)| published.until).map(|(name, _)| name.clone());
-            if let Some(oldest) = oldest.filter(|_| self.published.len() >= MAX_REMEMBERED) {
-                self.published.remove(&oldest);
-            }
-        }
         self.published.insert(name, PublishedEvent { until: now + window, first, count });
     }
 }

@@ -1,4 +1,4 @@
-use super::queue::{EventCache, Publication, event, event_name};
+use super::queue::{EventCache, MAX_REMEMBERED, Publication, event, event_name};
 use super::{MAX_MESSAGE, Note, Recorder, unschedulable_text};
 use crate::io::RateLimiter;
 use jiff::Timestamp;
@@ -36,6 +36,27 @@ async fn repeated_causes_are_suppressed_within_the_window_and_counted() {
     let other_figures = Note::normal(node(), "Evicted", "one pod left").with_cause("draining");
     assert_eq!(event_name(&other_figures), name, "the cause names it, not the message");
     assert_ne!(event_name(&Note::normal(node(), "Evicted", "one pod left")), name);
+}
+
+#[tokio::test(start_paused = true)]
+async fn beyond_the_causes_that_are_remembered_no_event_is_written_again_and_again() {
+    let (mut cache, window) = (EventCache::default(), Duration::from_secs(120));
+    let (start, time) = (Instant::now(), Timestamp::UNIX_EPOCH);
+    let round = |cache: &mut EventCache, now: Instant| {
+        let mut written = 0;
+        for cause in 0..=MAX_REMEMBERED {
+            let name = format!("pod-{cause}");
+            if let Publication::Publish { count, first } = cache.next(&name, now, time) {
+                cache.written(name, window, now, count, first);
+                written += 1;
+            }
+        }
+        written
+    };
+    assert_eq!([round(&mut cache, start), round(&mut cache, start)], [MAX_REMEMBERED, 0]);
+    let new = |cache: &mut EventCache, seconds: u64| cache.next("new", start + Duration::from_secs(seconds), time);
+    assert_eq!(new(&mut cache, 119), Publication::Suppress);
+    assert_eq!(new(&mut cache, 120), Publication::Publish { count: 1, first: time }, "the windows are over");
 }
 
 #[test]
