@@ -2,7 +2,7 @@
 
 use super::Nominations;
 use crate::fencing::{CLUSTER_CALL, NotAllowed};
-use crate::pacing::until;
+use crate::pacing::{pause_after, until};
 use crate::pods;
 use crate::stores::{ChangeSignal, WatchedKind};
 use plimsoll_api::Pod;
@@ -10,6 +10,7 @@ use plimsoll_model::identity::PodUid;
 use plimsoll_runtime::signal;
 use std::collections::BTreeSet;
 use std::time::Duration;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Delay that coalesces bursts of changes. It delays no pod, since a Node becomes Ready only seconds after it appears.
@@ -167,13 +168,15 @@ pub(super) async fn run<Write, Performed>(
         loop {
             inputs.mark_unchanged();
             let allowed = deps.fence.check(CLUSTER_CALL).is_ok();
+            let began = Instant::now();
             let writes = if allowed { due() } else { Vec::new() };
+            let pass = began.elapsed();
             let more = writes.len() == PER_ROUND;
             let round = perform(writes).await;
             if right.report(kind, &round) {
                 tokio::time::sleep(NO_RIGHT_PAUSE).await;
             } else if !more {
-                inputs.changed().await;
+                inputs.changed(pass).await;
             }
         }
     };
@@ -204,8 +207,9 @@ impl Inputs {
         self.placements.mark_unchanged();
     }
 
-    /// Waits for a change, at most for [`TICK`], and for further changes that come at the same time.
-    async fn changed(&mut self) {
+    /// Waits for a change, at most for [`TICK`], and for further changes that come at the same time. The last pass took
+    /// `pass`.
+    async fn changed(&mut self, pass: Duration) {
         tokio::select! {
             biased;
             () = self.stores.next() => {}
@@ -213,7 +217,7 @@ impl Inputs {
             () = self.placements.changed() => {}
             () = tokio::time::sleep(TICK) => {}
         }
-        tokio::time::sleep(COALESCE).await;
+        tokio::time::sleep(COALESCE.max(pause_after(pass))).await;
     }
 }
 
