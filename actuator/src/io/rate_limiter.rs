@@ -62,9 +62,13 @@ pub struct RateLimiter {
 }
 
 impl RateLimiter {
-    /// Takes a token, and waits for one if the bucket is empty. Callers are served in order.
+    /// Takes a token, and waits for one if the bucket is empty. Callers are served in order. A caller that is cancelled
+    /// while it waits takes none.
     pub async fn take(&self, action: Action) {
-        tokio::time::sleep_until(self.reserve(action, Instant::now())).await;
+        let at = self.reserve(action, Instant::now());
+        let mut reserved = ReservedToken { limiter: self, action, taken: false };
+        tokio::time::sleep_until(at).await;
+        reserved.taken = true;
     }
 
     /// Takes a token if the bucket has one.
@@ -89,6 +93,25 @@ impl RateLimiter {
         *slot = (*slot).max(now) + interval;
         // The tokens of a full bucket cost no wait.
         slot.checked_sub(all).map_or(now, |at| at.max(now))
+    }
+}
+
+/// A token that its caller waits for.
+struct ReservedToken<'a> {
+    limiter: &'a RateLimiter,
+    action: Action,
+    taken: bool,
+}
+
+impl Drop for ReservedToken<'_> {
+    fn drop(&mut self) {
+        if self.taken {
+            return;
+        }
+        let (interval, _) = self.action.refill();
+        if let Some(slot) = self.limiter.full_at.lock().get_mut(&self.action) {
+            *slot = slot.checked_sub(interval).unwrap_or(*slot);
+        }
     }
 }
 
@@ -130,5 +153,19 @@ mod tests {
             times.push(start.elapsed().as_millis() / 100);
         }
         assert_eq!(times, [0, 0, 0, 0, 0, 5, 10], "in tenths of a second");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_caller_that_is_cancelled_while_it_waits_takes_no_token() {
+        let (limiter, start) = (RateLimiter::default(), Instant::now());
+        for _ in 0..5 {
+            limiter.take(Action::RunInstances).await;
+        }
+        for _ in 0..10 {
+            let waiting = limiter.take(Action::RunInstances);
+            assert!(tokio::time::timeout(Duration::from_millis(10), waiting).await.is_err());
+        }
+        limiter.take(Action::RunInstances).await;
+        assert_eq!(start.elapsed(), Duration::from_millis(500));
     }
 }
