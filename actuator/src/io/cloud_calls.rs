@@ -48,6 +48,8 @@ impl CloudCalls {
 
     /// Asks whether a fleet would be accepted. Nothing is launched.
     pub(crate) async fn dry_run_fleet(&self, request: &FleetRequest) -> Result<Result<(), CloudError>, NotAllowed> {
+        // Hundreds of node classes may ask at once, and launches must not queue behind all of them.
+        self.rate_limiter.take(Action::DryRunFleet).await;
         self.rate_limiter.take(Action::CreateFleet).await;
         self.fence.run(CLOUD_CALL, self.cloud.compute.dry_run_fleet(request)).await
     }

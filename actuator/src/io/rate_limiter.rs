@@ -12,6 +12,8 @@ use tokio::time::Instant;
 pub enum Action {
     /// Launches instances.
     CreateFleet,
+    /// Asks for a fleet as a dry run, which EC2 counts as [`Self::CreateFleet`], too.
+    DryRunFleet,
     /// Asks for an instance as a dry run.
     RunInstances,
     /// Terminates instances.
@@ -37,8 +39,8 @@ impl Action {
         match self {
             Self::CreateFleet | Self::EnsureLaunchTemplate => (50, 5),
             Self::TerminateInstances | Self::CreateTags => (50, 10),
-            // EC2's smallest bucket. Nothing urgent waits for it.
-            Self::RunInstances => (5, 2),
+            // EC2's smallest bucket. Nothing urgent waits for it. A dry run asks for an instance and for a fleet.
+            Self::RunInstances | Self::DryRunFleet => (5, 2),
             Self::DescribeInstances => (50, 20),
             Self::Nominate | Self::Bind => (200, 100),
             // Karpenter's. In a burst of pods, some get no Event.
