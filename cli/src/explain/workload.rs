@@ -8,6 +8,7 @@ use plimsoll_model::plan::{Plan, Reason};
 use plimsoll_model::quantity::format_amount;
 use plimsoll_model::resources::PODS;
 use plimsoll_model::snapshot::{Pod, PodState, Snapshot};
+use plimsoll_scheduler::answer::waiting_pods;
 use plimsoll_snapshot::Objects;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -62,10 +63,13 @@ pub(super) fn lines(snapshot: &Snapshot, plan: &Plan, pods: &BTreeSet<String>) -
     lines.extend(requests(snapshot, &members).into_iter().map(|it| entry("requests", it)));
     let mut places = Places::default();
     for pod in &members {
-        match &pod.state {
-            PodState::Bound(node) => places.add("runs on", format!("node {node}"), pod.full_name()),
-            PodState::Reserved(node) => places.add("waits for", format!("node {node}"), pod.full_name()),
-            PodState::Pending => {}
+        if let PodState::Bound(node) = &pod.state {
+            places.add("runs on", format!("node {node}"), pod.full_name());
+        }
+    }
+    for (pod, node) in waiting_pods(snapshot, plan) {
+        if pods.contains(&pod.full_name()) {
+            places.add("waits for", format!("node {node}"), pod.full_name());
         }
     }
     for placement in &plan.placements {

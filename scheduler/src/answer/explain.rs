@@ -2,8 +2,10 @@
 
 mod node;
 mod protection;
+mod waiting;
 
 pub use protection::{ProtectedNode, protected_nodes, without_protection};
+pub use waiting::waiting_pods;
 
 use super::AnswerError;
 use super::solve_input::SolveInput;
@@ -47,13 +49,8 @@ fn explain_pod(snapshot: &Snapshot, plan: &Plan, name: &str) -> Result<Vec<Strin
     if let Some(owner) = &pod.buffer {
         lines.push(entry("stands for", format!("capacity of CapacityBuffer {}/{}", pod.namespace, owner.buffer)));
     }
-    match &pod.state {
-        PodState::Bound(node) => lines.push(entry("runs on", format!("node {node}"))),
-        PodState::Reserved(node) => {
-            lines.push(entry("waits for", format!("node {node}, which is {}", state_of(node.as_str()))));
-            return Ok(lines);
-        }
-        PodState::Pending => {}
+    if let PodState::Bound(node) = &pod.state {
+        lines.push(entry("runs on", format!("node {node}")));
     }
     let described = lines.len();
     if let Some(placement) = plan.placements.iter().find(|placement| contains_pod(&placement.pods, pod)) {
@@ -73,10 +70,18 @@ fn explain_pod(snapshot: &Snapshot, plan: &Plan, name: &str) -> Result<Vec<Strin
     if let Some(unschedulable) = plan.unschedulable.iter().find(|unschedulable| unschedulable.pod.uid == pod.uid) {
         lines.extend(unschedulable_lines(unschedulable));
     }
-    if lines.len() == described && pod.state == PodState::Pending {
-        // The pod is pending but must not be placed.
-        let why = if pod.terminating { "it is being deleted" } else { "it stays with its node" };
-        lines.push(entry("not placed", why));
+    if lines.len() == described {
+        match &pod.state {
+            PodState::Bound(_) => {}
+            PodState::Reserved(node) => {
+                lines.push(entry("waits for", format!("node {node}, which is {}", state_of(node.as_str()))));
+            }
+            PodState::Pending => {
+                // The pod is pending but must not be placed.
+                let why = if pod.terminating { "it is being deleted" } else { "it stays with its node" };
+                lines.push(entry("not placed", why));
+            }
+        }
     }
     Ok(lines)
 }
@@ -131,6 +136,7 @@ fn contains_pod(pods: &[PodRef], pod: &Pod) -> bool {
 
 fn state_text(node: &Node) -> &'static str {
     match node.state {
+        _ if node.deleting => "being removed",
         NodeState::InFlight => "being launched",
         NodeState::Registered => "registered, not yet initialized",
         NodeState::Initialized if !node.ready => "initialized, not Ready",

@@ -67,6 +67,18 @@ fn a_placed_pod_names_its_node() {
     snapshot.nodes[0].state = NodeState::InFlight;
     snapshot.pods[0].state = PodState::Reserved("n0".into());
     assert_eq!(explain_pod(&snapshot, "default/web-0")[1..], ["waits for     node n0, which is being launched"]);
+
+    // A nominated pod of a node that is being removed is placed anew.
+    snapshot.nodes[0].state = NodeState::Initialized;
+    snapshot.nodes[0].deleting = true;
+    let text = explain_pod(&snapshot, "default/web-0");
+    assert_eq!(text[1], "goes to       a new node of NodePool default", "{text:#?}");
+    assert!(!text.iter().any(|line| line.starts_with("waits for")), "{text:#?}");
+    snapshot.pods[0].do_not_disrupt_until = Some(Timestamp(i64::MAX));
+    let text = explain_pod(&snapshot, "default/web-0");
+    assert_eq!(text[1..], ["waits for     node n0, which is being removed"]);
+    snapshot.pods[0].do_not_disrupt_until = None;
+
     let ignored = plimsoll_model::snapshot::IgnoredPod {
         uid: "x".into(),
         pod: "default/x".into(),
