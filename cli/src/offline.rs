@@ -12,6 +12,7 @@ use plimsoll_model::identity::CatalogId;
 use plimsoll_model::plan::{Plan, PlanOptions};
 use plimsoll_model::snapshot::Snapshot;
 use plimsoll_model::time::Timestamp;
+use plimsoll_scheduler::answer::place_waiting;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -31,6 +32,7 @@ impl Answer {
     #[must_use]
     pub fn json(&self) -> Value {
         let mut plan = self.plan.clone();
+        place_waiting(&self.snapshot, &mut plan);
         staying::take(&self.snapshot, &mut plan);
         render::plan(&plan)
     }
@@ -39,6 +41,7 @@ impl Answer {
     #[must_use]
     pub fn table(&self) -> String {
         let mut plan = self.plan.clone();
+        place_waiting(&self.snapshot, &mut plan);
         let staying = staying::take(&self.snapshot, &mut plan);
         table::render(&plan, &table::Notes { staying, ..table::Notes::default() })
     }

@@ -12,6 +12,7 @@ use crate::output::{self, Answer, Outcome};
 use crate::{CommandError, ask, cluster, explain, input};
 use clap::{Args, ValueEnum};
 use plimsoll_model::plan::Plan;
+use plimsoll_scheduler::answer::place_waiting;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -83,6 +84,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, CommandError> {
     let (mut plan, timings) = ask::plan(&question, &arguments.server)?;
     // In a large burst, the launches of the early part come first.
     plan.sort_launches();
+    place_waiting(&question.snapshot, &mut plan);
     let staying = staying::take(&question.snapshot, &mut plan);
     if arguments.output == Format::Table
         && let Some(hint) = weights::hint(&mut question, &plan, &arguments.server)

@@ -6,7 +6,7 @@ mod solve_input;
 mod what_if;
 
 pub(crate) use explain::explain_of;
-pub use explain::{ProtectedNode, protected_nodes, waiting_pods, without_protection};
+pub use explain::{ProtectedNode, place_waiting, protected_nodes, waiting_pods, without_protection};
 pub use solve_input::options_from_wire;
 pub(crate) use what_if::what_if_of;
 pub use what_if::{MAX_ADDED_PODS, add_pods, without_node};

@@ -284,6 +284,15 @@ fn pending_pods_go_where_there_is_room() {
 }
 
 #[test]
+fn nominated_pods_are_among_those_that_a_node_takes() {
+    let pod = "---\napiVersion: v1\nkind: Pod\nmetadata: {name: next}\nspec: {containers: [{name: app}]}\n\
+               status: {phase: Pending, nominatedNodeName: idle}\n";
+    let input = cluster() + pod;
+    assert_eq!(plan(&input)["existing"], serde_json::json!([{"node": "idle", "pods": ["default/next"]}]));
+    assert!(table(&input, &[]).stdout.contains("Nothing to change. 1 pending pod fits on existing nodes."));
+}
+
+#[test]
 fn a_large_document_is_read() {
     // More nodes than a YAML reader allows by default.
     let values = "1,".repeat(300_000);

@@ -6,7 +6,7 @@ use plimsoll_manifests::{ManifestError, Manifests, Offers, Place, Question, Ques
 use plimsoll_model::time::Timestamp;
 use plimsoll_proto::convert::{ConvertError, with_shared_lists, with_shared_reasons};
 use plimsoll_proto::objects::v1::{IgnoredKind, PlanObjectsRequest, PlanObjectsResponse};
-use plimsoll_scheduler::answer::{AnswerError, in_process, options_from_wire};
+use plimsoll_scheduler::answer::{AnswerError, in_process, options_from_wire, place_waiting};
 use plimsoll_solver::Cancel;
 
 /// Maximum pods of a request after the expansion of workloads: about as many as a `Plan` request of the maximum size
@@ -39,7 +39,8 @@ pub fn plan_objects(
     let manifests = manifests.unwrap_or_default();
     let now = now_unix_ms.map_or(now, Timestamp);
     let Question { snapshot, catalogs } = question(&manifests, &offers, now)?;
-    let plan = in_process::plan(&snapshot, &catalogs, &options, cancel)?;
+    let mut plan = in_process::plan(&snapshot, &catalogs, &options, cancel)?;
+    place_waiting(&snapshot, &mut plan);
     let ignored = manifests
         .ignored
         .into_iter()

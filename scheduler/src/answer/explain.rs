@@ -5,7 +5,7 @@ mod protection;
 mod waiting;
 
 pub use protection::{ProtectedNode, protected_nodes, without_protection};
-pub use waiting::waiting_pods;
+pub use waiting::{place_waiting, waiting_pods};
 
 use super::AnswerError;
 use super::solve_input::SolveInput;
