@@ -89,6 +89,8 @@ fn yaml(part: &Part) -> Result<Value, String> {
             max_total_scalar_bytes: MAX_NODES,
             max_reader_input_bytes: Some(MAX_NODES),
             max_depth: MAX_DEPTH,
+            // Many objects may share one anchor. The library's limit of replayed events stops bombs.
+            enforce_alias_anchor_ratio: false,
         },
         with_snippet: false,
         // As kubectl: `defaultMode: 0440`.

@@ -325,6 +325,7 @@ fn what_kubectl_takes_is_taken() {
         DEPLOYMENT
             .replace("labels: {app: web}", "labels: &labels {app: web}")
             .replace("spec: {c", "spec: {nodeSelector: *labels, c"),
+        DEPLOYMENT.replace("{name: app}", &format!("{{name: app, args: [&a x{}]}}", ", *a".repeat(1000))),
     ];
     for text in documents {
         let read = input(&text).map(|manifests| pod_names(&manifests));
