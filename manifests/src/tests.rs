@@ -150,6 +150,11 @@ fn finished_pods_count_towards_completions() {
     assert_eq!(names(&done("j-a")), ["j-a", "j-0", "j-1"]);
     assert_eq!(names(&(done("j-a") + &done("j-b"))), ["j-a", "j-b", "j-0"]);
     assert_eq!(names(&(done("j-a") + &done("j-b") + &done("j-c"))), ["j-a", "j-b", "j-c"]);
+    let queue = |more: &str| input(&(job.replace("completions: 3, ", "") + more)).unwrap();
+    assert_eq!(pod_names(&queue("")), ["j-0", "j-1"]);
+    assert_eq!(pod_names(&queue(&done("j-a"))), ["j-a"], "no more pods once one has succeeded");
+    let idle = queue("status: {succeeded: 1}\n").idle;
+    assert_eq!(idle.values().collect::<Vec<_>>(), ["a pod has succeeded"]);
 }
 
 /// In Go, a null becomes an empty string. Of custom resources, the API server removes it, but not from the metadata.

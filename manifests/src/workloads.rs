@@ -49,8 +49,13 @@ impl PodCount {
         match self {
             Self::Running(count) => count,
             Self::Job { parallelism, completions, succeeded } => {
-                let left = completions.map(|all| all.saturating_sub(succeeded.max(in_input)));
-                left.map_or(parallelism, |left| left.min(parallelism))
+                let succeeded = succeeded.max(in_input);
+                match completions {
+                    Some(all) => all.saturating_sub(succeeded).min(parallelism),
+                    // The controller makes no more pods once one has found the queue empty.
+                    None if succeeded > 0 => 0,
+                    None => parallelism,
+                }
             }
         }
     }
@@ -159,6 +164,7 @@ impl Workload {
             PodCount::Job { .. } if spec("parallelism").and_then(Value::as_i64) == Some(0) => {
                 "spec.parallelism is 0".to_owned()
             }
+            PodCount::Job { parallelism: 1.., completions: None, succeeded: 1.. } => "a pod has succeeded".to_owned(),
             PodCount::Job { .. } => "it has ended".to_owned(),
         }
     }
