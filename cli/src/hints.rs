@@ -37,6 +37,11 @@ pub(crate) fn of_empty_paths(paths: &[PathBuf], files: &BTreeSet<Arc<str>>) -> V
     empty.map(|path| format!("no objects in {}", path.display())).collect()
 }
 
+/// Hints about fields that a newer server has written.
+pub(crate) fn of_unknown_fields(fields: &BTreeMap<String, usize>) -> Vec<String> {
+    fields.iter().map(|(field, count)| format!("{field} is ignored, since no such field is known ({count})")).collect()
+}
+
 /// Kinds of Karpenter's APIs before v1, and those that replace them.
 const FORMER_KINDS: [(&str, &str); 3] = [
     ("karpenter.sh/v1alpha5 Provisioner", "NodePool"),

@@ -156,11 +156,13 @@ pub(crate) fn from_files(
     let mut manifests = manifests::read(paths, &mut std::io::stdin().lock())
         .map_err(|error| CommandError::BadInput(error.to_string()))?;
     let (ignored, files) = (take(&mut manifests.ignored), take(&mut manifests.files));
+    let unknown_fields = take(&mut manifests.unknown_fields);
     progress.then("putting the cluster together");
     let question = from_manifests(manifests, &offers, prices.as_ref(), timestamp(now));
     drop(progress);
     let question = Question { prices: arguments.origin(&offers), ..question? };
     output::note("ignored", &ignored);
+    hints::of_unknown_fields(&unknown_fields).iter().for_each(|hint| output::hint(hint));
     hints::of_former_kinds(&ignored).iter().for_each(|hint| output::hint(hint));
     hints::of_empty_paths(paths, &files).iter().for_each(|hint| output::hint(hint));
     give_hints(&question, arguments, prices.as_ref());

@@ -1,7 +1,7 @@
 //! What kind of object a document is.
 
 use super::documents::Object;
-use super::{Manifest, ManifestError};
+use super::{Manifest, ManifestError, UnknownFields};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use plimsoll_model::identity::ContentHasher;
 use serde_json::Value;
@@ -169,7 +169,7 @@ pub(super) fn classify(
         metadata.remove("namespace");
         name
     };
-    Ok(Ok(Manifest { kind: *known, name: full_name, value, place }))
+    Ok(Ok(Manifest { kind: *known, name: full_name, value, place, unknown_fields: UnknownFields::default() }))
 }
 
 /// The name of an object that has `metadata.generateName` alone. The API server would draw it; here it follows from the content, so

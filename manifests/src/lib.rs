@@ -42,8 +42,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use plimsoll_api::Pod;
 use plimsoll_snapshot::{Extra, Objects, Problem, Source};
 use serde_json::Value;
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// What the name of a PodTemplate's sample ends with, as no pod's does.
@@ -62,6 +64,9 @@ pub struct Manifests {
     pub idle: BTreeMap<(&'static str, String), String>,
     /// Kinds that mean nothing here, and how many objects of each there are.
     pub ignored: BTreeMap<String, usize>,
+    /// Fields that are unknown here of objects that a server wrote, as `Pod spec.containers[].image`, and how often there
+    /// are such.
+    pub unknown_fields: BTreeMap<String, usize>,
     /// Files that hold objects, of any kind.
     pub files: BTreeSet<Arc<str>>,
     origins: Origins,
@@ -114,6 +119,9 @@ impl Known {
     }
 }
 
+/// Kind and field, and how often there are such.
+type UnknownFields = Rc<RefCell<BTreeMap<String, usize>>>;
+
 /// One object of the input.
 pub(crate) struct Manifest {
     place: Place,
@@ -121,12 +129,24 @@ pub(crate) struct Manifest {
     /// `namespace/name`, or the name alone.
     name: String,
     value: Value,
+    /// Unknown fields of all objects of the input.
+    unknown_fields: UnknownFields,
 }
 
 impl Manifest {
     /// Kind and name, as errors have it.
     fn object(&self) -> String {
         format!("{} {}", self.kind.name(), self.name)
+    }
+
+    /// Whether a server wrote the object.
+    fn has_uid(&self) -> bool {
+        self.value.pointer("/metadata/uid").and_then(Value::as_str).is_some_and(|uid| !uid.is_empty())
+    }
+
+    fn note_unknown(&self, field: &str) {
+        let field = format!("{} {field}", self.kind.name());
+        *self.unknown_fields.borrow_mut().entry(field).or_default() += 1;
     }
 
     fn fault(&self, field: impl Into<String>, problem: impl fmt::Display) -> ManifestError {
@@ -176,9 +196,10 @@ fn assemble(
     let mut manifests = Manifests { files, ..Manifests::default() };
     let (mut found, mut known) = (Vec::new(), Known::default());
     let mut generated = BTreeMap::new();
+    let unknown_fields = UnknownFields::default();
     for object in objects {
         match kinds::classify(object, &mut generated) {
-            Ok(Ok(manifest)) => found.push(manifest),
+            Ok(Ok(manifest)) => found.push(Manifest { unknown_fields: Rc::clone(&unknown_fields), ..manifest }),
             Ok(Err(ignored)) => {
                 *manifests.ignored.entry(ignored.full_kind()).or_default() += 1;
                 known.ignored.entry(ignored.name.clone()).or_default().push(ignored);
@@ -215,6 +236,7 @@ fn assemble(
         workloads.iter().for_each(|workload| workloads::add_sample(workload, &mut manifests));
     }
     if errors.is_empty() {
+        manifests.unknown_fields = unknown_fields.take();
         return Ok(manifests);
     }
     // Some faults show only in a snapshot. All are reported at once.

@@ -6,8 +6,8 @@ use serde_ignored::Path;
 use serde_json::Value;
 use std::cell::Cell;
 
-/// Reads a Kubernetes object; fields that its type does not have are errors, but for those of its status: a server wrote that, and
-/// it may be newer.
+/// Reads a Kubernetes object; fields that its type does not have are errors, but for those that a server wrote, which may
+/// be newer: those of a status, and those of an object with a UID. The latter are noted.
 pub(super) fn read<T: DeserializeOwned>(manifest: &Manifest) -> Result<T, Vec<ManifestError>> {
     strict::read(&manifest.value).map_or_else(|| read_with_paths(manifest), Ok)
 }
@@ -25,6 +25,7 @@ pub(super) fn checked<T: DeserializeOwned>(
 /// Like [`read`] at a multiple of the cost, with the path of each field that is wrong.
 pub(super) fn read_with_paths<T: DeserializeOwned>(manifest: &Manifest) -> Result<T, Vec<ManifestError>> {
     let (mut unknown, ignored) = (Vec::new(), Cell::new(false));
+    let server_wrote = manifest.has_uid();
     let mut track = serde_path_to_error::Track::new();
     let read = {
         let deserializer = strict::deserializer(&manifest.value, &ignored);
@@ -32,9 +33,14 @@ pub(super) fn read_with_paths<T: DeserializeOwned>(manifest: &Manifest) -> Resul
         let mut note = |path: Path<'_>| {
             // A null is how YAML writes nothing at all.
             let null = value_at(&manifest.value, &path).is_some_and(Value::is_null);
-            let path = text(&path);
-            if !null && !path.starts_with("status.") {
-                unknown.push(manifest.fault(path, "no such field"));
+            let field = text(&path, true);
+            if null || field.starts_with("status.") {
+                return;
+            }
+            if server_wrote {
+                manifest.note_unknown(&text(&path, false));
+            } else {
+                unknown.push(manifest.fault(field, "no such field"));
             }
         };
         // Behind one type, since the two wrappers grow with each level: unerased, every Kubernetes type is compiled once per depth.
@@ -46,16 +52,19 @@ pub(super) fn read_with_paths<T: DeserializeOwned>(manifest: &Manifest) -> Resul
     if unknown.is_empty() { Ok(object) } else { Err(unknown) }
 }
 
-/// `spec.containers[0].image`.
-fn text(path: &Path<'_>) -> String {
+/// `spec.containers[0].image`, or `spec.containers[].image` without the indices.
+fn text(path: &Path<'_>, indices: bool) -> String {
     match path {
         Path::Root => String::new(),
-        Path::Seq { parent, index } => format!("{}[{index}]", text(parent)),
+        Path::Seq { parent, index } if indices => format!("{}[{index}]", text(parent, indices)),
+        Path::Seq { parent, .. } => format!("{}[]", text(parent, indices)),
         Path::Map { parent, key } => {
-            let parent = text(parent);
+            let parent = text(parent, indices);
             if parent.is_empty() { key.clone() } else { format!("{parent}.{key}") }
         }
-        Path::Some { parent } | Path::NewtypeStruct { parent } | Path::NewtypeVariant { parent } => text(parent),
+        Path::Some { parent } | Path::NewtypeStruct { parent } | Path::NewtypeVariant { parent } => {
+            text(parent, indices)
+        }
     }
 }
 

@@ -208,6 +208,20 @@ fn kinds_before_v1_bring_a_hint() {
 }
 
 #[test]
+fn fields_of_a_newer_server_bring_a_hint() {
+    let pod = |name: &str, uid: &str| {
+        format!(
+            "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {name}{uid}}}\n\
+             spec: {{containers: [{{name: app, imagined: 1}}]}}\n"
+        )
+    };
+    let run = plimsoll_with(&["plan", "-f", "-"], &(pod("a", ", uid: u") + &pod("b", ", uid: v")));
+    let expected = "hint: Pod spec.containers[].imagined is ignored, since no such field is known (2)\n";
+    assert!(run.status == 0 && run.stderr.contains(expected), "{run:?}");
+    plimsoll_with(&["plan", "-f", "-"], &pod("a", "")).refused(&["Pod default/a: spec.containers[0].imagined"]);
+}
+
+#[test]
 fn nodes_of_another_region_bring_a_hint() {
     let cluster = cluster().replace("kubernetes.io/os: linux", "topology.kubernetes.io/region: eu-west-1");
     let run = table(&cluster, &[]);

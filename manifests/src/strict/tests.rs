@@ -1,5 +1,5 @@
 use super::read;
-use crate::{Manifest, Place, kinds::Kind, typed};
+use crate::{Manifest, Place, UnknownFields, kinds::Kind, typed};
 use k8s_openapi::api::core::v1::Node;
 use plimsoll_api::Pod;
 use proptest::prelude::*;
@@ -15,8 +15,28 @@ fn pod() -> Value {
 
 /// What the reader that names fields makes of the value, if anything.
 fn with_paths<T: DeserializeOwned>(value: &Value) -> Option<T> {
-    let manifest = Manifest { place: Place::default(), kind: Kind::Pod, name: "a".to_owned(), value: value.clone() };
-    typed::read_with_paths(&manifest).ok()
+    typed::read_with_paths(&manifest(value)).ok()
+}
+
+fn manifest(value: &Value) -> Manifest {
+    let unknown_fields = UnknownFields::default();
+    Manifest { place: Place::default(), kind: Kind::Pod, name: "a".to_owned(), value: value.clone(), unknown_fields }
+}
+
+#[test]
+fn unknown_fields_that_a_server_wrote_are_noted() {
+    let mut pod = pod();
+    pod["spec"]["imagined"] = json!({"deep": 1});
+    pod["spec"]["containers"][0]["imagined"] = json!(1);
+    assert!(typed::read::<Pod>(&manifest(&pod)).is_err());
+    pod["metadata"]["uid"] = json!("u");
+    let written = manifest(&pod);
+    assert!(typed::read::<Pod>(&written).is_ok());
+    let noted: Vec<(String, usize)> = written.unknown_fields.take().into_iter().collect();
+    let expected = ["Pod spec.containers[].imagined", "Pod spec.imagined"].map(|field| (field.to_owned(), 1_usize));
+    assert_eq!(noted, expected);
+    pod["spec"]["priority"] = json!("3");
+    assert!(typed::read::<Pod>(&manifest(&pod)).is_err(), "a value of another type is an error all the same");
 }
 
 #[test]

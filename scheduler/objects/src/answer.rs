@@ -47,7 +47,10 @@ pub fn plan_objects(
         .map(|(kind, count)| IgnoredKind { kind, count: u32::try_from(count).unwrap_or(u32::MAX) });
     // A caller that does not ask for shared lists may not know `like` of unschedulable pods.
     let wire_plan = if shared_lists { with_shared_reasons(&plan) } else { with_shared_lists(&plan) };
-    Ok(PlanObjectsResponse { lines: lines::of(&plan), plan: Some(wire_plan), ignored: ignored.collect() })
+    let unknown = manifests.unknown_fields.iter();
+    let unknown = unknown.map(|(field, count)| format!("{field} is ignored, since no such field is known ({count})"));
+    let lines = unknown.chain(lines::of(&plan)).collect();
+    Ok(PlanObjectsResponse { lines, plan: Some(wire_plan), ignored: ignored.collect() })
 }
 
 fn offers(region: String, catalog: &str) -> Result<Offers, ConvertError> {
