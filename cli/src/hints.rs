@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::Node;
 use plimsoll_api::NodePool as ApiPool;
 use plimsoll_api::ec2_node_class::EC2NodeClass;
 use plimsoll_catalog::builtin;
+use plimsoll_manifests::known_kind;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::execution::BufferReady;
 use plimsoll_model::identity::CatalogId;
@@ -49,10 +50,17 @@ const FORMER_KINDS: [(&str, &str); 3] = [
     ("karpenter.k8s.aws/v1alpha1 AWSNodeTemplate", "EC2NodeClass"),
 ];
 
-/// Hints about kinds that are ignored because Karpenter v1 has others instead.
-pub(crate) fn of_former_kinds(ignored: &BTreeMap<String, usize>) -> Vec<String> {
-    let former = FORMER_KINDS.iter().filter(|(kind, _)| ignored.contains_key(*kind));
-    former.map(|(kind, now)| format!("{kind} is ignored; Karpenter v1 has {now} instead")).collect()
+/// Hints about kinds that are ignored because Karpenter v1 has others instead, or because their group or case is wrong.
+pub(crate) fn of_ignored_kinds(ignored: &BTreeMap<String, usize>) -> Vec<String> {
+    let of_kind = |kind: &String| {
+        if let Some((_, now)) = FORMER_KINDS.iter().find(|(former, _)| former == kind) {
+            return Some(format!("{kind} is ignored; Karpenter v1 has {now} instead"));
+        }
+        let (_, name) = kind.rsplit_once(' ')?;
+        let (name, version) = known_kind(name)?;
+        Some(format!("{kind} is ignored; {name} is {version}"))
+    };
+    ignored.keys().filter_map(of_kind).collect()
 }
 
 /// Hints about CapacityBuffers that reserve no capacity, or less than requested.

@@ -163,7 +163,7 @@ pub(crate) fn from_files(
     let question = Question { prices: arguments.origin(&offers), ..question? };
     output::note("ignored", &ignored);
     hints::of_unknown_fields(&unknown_fields).iter().for_each(|hint| output::hint(hint));
-    hints::of_former_kinds(&ignored).iter().for_each(|hint| output::hint(hint));
+    hints::of_ignored_kinds(&ignored).iter().for_each(|hint| output::hint(hint));
     hints::of_empty_paths(paths, &files).iter().for_each(|hint| output::hint(hint));
     give_hints(&question, arguments, prices.as_ref());
     Ok(question)

@@ -85,6 +85,12 @@ pub(super) fn of_name(name: &str) -> Option<Kind> {
     KINDS.iter().find(|row| row.1 == name).map(|row| row.0)
 }
 
+/// The kind with this name in any case, and its `apiVersion`.
+#[must_use]
+pub fn known_kind(name: &str) -> Option<(&'static str, &'static str)> {
+    KINDS.iter().find(|row| row.1.eq_ignore_ascii_case(name)).map(|row| (row.1, row.2))
+}
+
 /// The object that an owner reference in `namespace` is about, if it is of a kind that means something here.
 pub(super) fn owner(owner: &OwnerReference, namespace: &str) -> Option<(Kind, String)> {
     let row = KINDS.iter().find(|row| row.1 == owner.kind && group(row.2) == group(&owner.api_version))?;

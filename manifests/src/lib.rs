@@ -31,6 +31,7 @@ mod workloads;
 
 pub use documents::Text;
 pub use errors::{ManifestError, ManifestErrors, Place};
+pub use kinds::known_kind;
 pub use offers::{DEFAULT_REGION, Offers};
 pub use question::{Question, QuestionError, cluster_question};
 

@@ -205,6 +205,13 @@ fn kinds_before_v1_bring_a_hint() {
     let expected = "ignored: karpenter.sh/v1alpha5 Provisioner (1)\n\
         hint: karpenter.sh/v1alpha5 Provisioner is ignored; Karpenter v1 has NodePool instead\n";
     assert_eq!((run.status, run.stderr.as_str()), (0, expected));
+    for kind in ["karpenter.k8s.aws/v1 NodePool", "karpenter.sh/v1 nodepool"] {
+        let (version, name) = kind.split_once(' ').unwrap();
+        let object = format!("apiVersion: {version}\nkind: {name}\nmetadata: {{name: a}}\n");
+        let run = plimsoll_with(&["plan", "-f", "-"], &object);
+        let expected = format!("ignored: {kind} (1)\nhint: {kind} is ignored; NodePool is karpenter.sh/v1\n");
+        assert_eq!((run.status, run.stderr), (0, expected));
+    }
 }
 
 #[test]
