@@ -49,6 +49,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, CommandError> {
         plimsoll_replay::simulate::compare(&files, &pools_at, boot, |plans| progress.count("plans", plans));
     drop(progress);
     let comparison = comparison.map_err(|error| failed(&error))?;
+    check_complete(arguments, comparison.plans, &comparison.truncated)?;
     pools.problems()?;
     let text = match arguments.output {
         Format::Table => table(&comparison, arguments.boot_seconds),
@@ -63,14 +64,23 @@ fn failed(error: &ReplayError) -> CommandError {
     CommandError::BadInput(error.to_string())
 }
 
+/// Tells of truncated files. A recording without a plan is bad input: nothing was compared.
+fn check_complete(arguments: &Arguments, plans: usize, truncated: &[PathBuf]) -> Result<(), CommandError> {
+    if plans == 0 {
+        return Err(CommandError::BadInput(format!("no complete plan in {}", arguments.path.display())));
+    }
+    for file in truncated {
+        output::hint(&format!("{} ends in the middle of an entry; what is complete was replayed", file.display()));
+    }
+    Ok(())
+}
+
 fn same(arguments: &Arguments, files: &[PathBuf]) -> Result<Outcome, CommandError> {
     let progress = Progress::start("replaying");
     let summary = plimsoll_replay::same::replay(files, |plans| progress.count("plans", plans));
     drop(progress);
     let summary = summary.map_err(|error| failed(&error))?;
-    for file in &summary.truncated {
-        output::hint(&format!("{} ends in the middle of an entry; what is complete was replayed", file.display()));
-    }
+    check_complete(arguments, summary.plans, &summary.truncated)?;
     let status = if summary.difference.is_some() { DIFFERENT } else { 0 };
     let text = match arguments.output {
         Format::Table => sentences(&summary, files.len()),
@@ -116,11 +126,12 @@ fn summary_view(summary: &Summary) -> Value {
         "cluster": summary.cluster, "from": summary.period.map(|(from, _)| time(from)),
         "to": summary.period.map(|(_, to)| time(to)), "plans": summary.plans, "launches": summary.launches,
         "removals": summary.removals, "outcomes": summary.outcomes, "difference": difference,
+        "truncated": summary.truncated,
     })
 }
 
 fn table(comparison: &Comparison, boot_seconds: u64) -> String {
-    let Comparison { cluster, period: of, plans, recorded, same_pools, other_pools } = comparison;
+    let Comparison { cluster, period: of, plans, recorded, same_pools, other_pools, .. } = comparison;
     let columns = [recorded, same_pools, other_pools];
     let mut table = output::table(&["", "recorded", "simulated, same pools", "simulated, other pools"]);
     let mut row = |name: &str, value: &dyn Fn(&Figures) -> String| {
@@ -158,7 +169,7 @@ fn view(comparison: &Comparison) -> Value {
         "cluster": comparison.cluster, "from": comparison.period.map(|(from, _)| time(from)),
         "to": comparison.period.map(|(_, to)| time(to)), "plans": comparison.plans,
         "recorded": figures(&comparison.recorded), "samePools": figures(&comparison.same_pools),
-        "otherPools": figures(&comparison.other_pools),
+        "otherPools": figures(&comparison.other_pools), "truncated": comparison.truncated,
     })
 }
 

@@ -117,6 +117,29 @@ fn other_pools_are_simulated_beside_the_recorded_ones() {
 }
 
 #[test]
+fn truncated_files_are_named_and_nothing_is_no_success() {
+    let folder = tempfile::tempdir().unwrap();
+    let recording = folder.path().join("recording");
+    record(&recording, |_, _| ());
+    let pools = pools(folder.path(), &["{key: kubernetes.io/arch, operator: In, values: [amd64]}"]);
+    let same = ["replay", recording.to_str().unwrap(), "-o", "json"];
+    let with = [&same[..], &["--with", pools.to_str().unwrap()]].concat();
+    let file = std::fs::read_dir(&recording).unwrap().next().unwrap().unwrap().path();
+    let bytes = std::fs::read(&file).unwrap();
+    std::fs::write(&file, &bytes[..bytes.len() - 1]).unwrap();
+    for arguments in [&same[..], &with] {
+        let run = plimsoll(arguments);
+        let hint = format!("hint: {} ends in the middle of an entry", file.display());
+        assert!(run.stderr.starts_with(&hint), "{run:?}");
+        assert_eq!(run.json()["truncated"], serde_json::json!([file]));
+    }
+    std::fs::write(&file, "").unwrap();
+    for arguments in [&same[..], &with] {
+        plimsoll(arguments).refused(&[&format!("no complete plan in {}", recording.display())]);
+    }
+}
+
+#[test]
 fn wrong_input_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().display().to_string();

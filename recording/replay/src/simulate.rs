@@ -47,6 +47,8 @@ pub struct Comparison {
     pub period: Option<(Timestamp, Timestamp)>,
     /// Number of recorded plans.
     pub plans: usize,
+    /// Files that end in the middle of an entry.
+    pub truncated: Vec<PathBuf>,
     /// As recorded.
     pub recorded: Figures,
     /// Simulated with the recorded NodePools. Differences to `recorded` show how exact the simulation is.
@@ -68,7 +70,7 @@ pub fn compare(
 ) -> Result<Comparison, ReplayError> {
     let mut recorded = Recorded::default();
     let (mut same, mut other) = (Simulation::new(boot), Simulation::new(boot));
-    let (mut cluster, mut period, mut plans) = (String::new(), None, 0);
+    let (mut cluster, mut period, mut plans, mut truncated) = (String::new(), None, 0, Vec::new());
     for file in files {
         let mut reader = open(file, &mut cluster)?;
         while let Some(step) = reader.next_step()? {
@@ -97,11 +99,15 @@ pub fn compare(
                 }
             }
         }
+        if reader.is_truncated() {
+            truncated.push(file.clone());
+        }
     }
     Ok(Comparison {
         cluster,
         period,
         plans,
+        truncated,
         recorded: recorded.meter.figures,
         same_pools: same.meter.figures,
         other_pools: other.meter.figures,
