@@ -10,6 +10,9 @@ use std::slice;
 /// The field whose unknown fields are ignored: a server wrote it, and the server may be newer.
 const STATUS: &str = "status";
 
+/// Name of the type of quantities.
+const QUANTITY: &str = "Quantity";
+
 /// The object; `None` if the value does not fit its type, or has fields that its type does not have.
 pub(super) fn read<T: DeserializeOwned>(value: &Value) -> Option<T> {
     let has_unknown = Cell::new(false);
@@ -117,7 +120,11 @@ impl<'de> Deserializer<'de> for Node<'de, '_> {
         if self.value.is_null() { visitor.visit_none() } else { visitor.visit_some(self) }
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, Error> {
+    /// In Go, a null becomes a quantity of 0.
+    fn deserialize_newtype_struct<V: Visitor<'de>>(self, name: &'static str, visitor: V) -> Result<V::Value, Error> {
+        if name == QUANTITY && self.value.is_null() {
+            return visitor.visit_newtype_struct(BorrowedStrDeserializer::<Error>::new("0"));
+        }
         visitor.visit_newtype_struct(self)
     }
 

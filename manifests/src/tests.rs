@@ -157,18 +157,26 @@ fn finished_pods_count_towards_completions() {
     assert_eq!(idle.values().collect::<Vec<_>>(), ["a pod has succeeded"]);
 }
 
-/// In Go, a null becomes an empty string. Of custom resources, the API server removes it, but not from the metadata.
+/// In Go, a null becomes an empty string, or a quantity of 0. Of custom resources, the API server removes it, but not
+/// from the metadata.
 #[test]
 fn nulls_in_maps_are_what_an_api_server_makes_of_them() {
     let pool = "---\napiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {name: a, annotations: {x: null}}\n\
         spec: {limits: {cpu: null}, template: {metadata: {labels: {team: null}}, spec: {requirements: [],\n  \
         nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: x}}}}\n";
-    let pod = pod("a", ", annotations: {x: null}", "{nodeSelector: {disk: null}, containers: [{name: app}]}");
+    let pod = pod(
+        "a",
+        ", annotations: {x: null}",
+        "{nodeSelector: {disk: null}, containers: [{name: app, resources: {requests: {cpu: }}}]}",
+    );
     let manifests = input(&(pod + pool)).unwrap();
     let empty = |key: &str| Some(BTreeMap::from([(key.to_owned(), String::new())]));
     let pod = &pods(&manifests)[0];
     assert_eq!(pod.metadata.annotations, empty("x"));
-    assert_eq!(pod.spec.as_ref().unwrap().node_selector, empty("disk"));
+    let spec = pod.spec.as_ref().unwrap();
+    assert_eq!(spec.node_selector, empty("disk"));
+    let requests = spec.containers[0].resources.as_ref().unwrap().requests.as_ref().unwrap();
+    assert_eq!(requests["cpu"].0, "0");
     let pool = &manifests.objects.node_pools[0];
     assert_eq!(pool.metadata.annotations, empty("x"));
     assert_eq!((pool.spec.limits.len(), pool.spec.template.labels().count()), (0, 0));

@@ -56,7 +56,7 @@ fn unknown_fields_are_refused_but_in_the_status() {
         ("/spec/status", json!({"imagined": 1}), false),
         ("/spec/nodeSelector", json!({"disk": null}), true),
         ("/spec/nodeSelector", json!({"disk": 1}), false),
-        ("/spec/containers/0/resources/requests/cpu", Value::Null, false),
+        ("/spec/containers/0/resources/requests/cpu", Value::Null, true),
         ("/spec/priority", json!("3"), false),
         ("/spec/containers", json!({}), false),
         ("/spec", Value::Null, true),
