@@ -8,11 +8,13 @@ use crate::kubectl_kinds::kubectl_kinds;
 use crate::output::{self, Format};
 use crate::{CommandError, ask, cluster, input};
 use clap::{Args, Subcommand};
+use plimsoll_api::Pod as KubePod;
 use plimsoll_model::plan::Reason;
 use plimsoll_model::snapshot::{Node, Pod, Snapshot};
 use plimsoll_proto::scheduler::v1::explain_request::Subject as Asked;
 use serde_json::json;
 use std::path::PathBuf;
+use std::sync::Arc;
 pub(crate) use workload::pods_by_workload;
 
 /// Default namespace.
@@ -177,7 +179,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<String, CommandError> {
             let ignored = snapshot.ignored.iter().map(|it| it.pod.clone());
             let known: Vec<String> = snapshot.pods.iter().map(Pod::full_name).chain(ignored).collect();
             if !known.contains(&name) {
-                return Err(unknown("pod", &name, known));
+                let is_it = |pod: &&Arc<KubePod>| plimsoll_snapshot::full_name(&pod.metadata) == name;
+                let ended = question.objects.pods.iter().filter(|pod| pod.is_terminal()).find(is_it);
+                let Some(phase) = ended.and_then(|pod| pod.status.phase) else {
+                    return Err(unknown("pod", &name, known));
+                };
+                let line = entry("not placed", format!("it has ended ({})", phase.as_str()));
+                return from.print("Pod", &name, &[line], &[]);
             }
             from.answer(&question, "Pod", &name, Vec::new(), Asked::Pod(name.clone()))
         }
@@ -212,7 +220,7 @@ fn explain_workload(kind: &'static str, arguments: &WorkloadArguments) -> Result
         return Err(unknown(&what, &name, members.into_keys().chain(idle).collect()));
     };
     let (plan, _) = ask::plan(&question, &from.server)?;
-    let (lines, reasons) = workload::lines(&question.snapshot, &plan, pods);
+    let (lines, reasons) = workload::lines(&question, &plan, pods);
     from.print(kind, &name, &lines, &reasons)
 }
 
@@ -244,6 +252,7 @@ pub(crate) fn unknown(kind: &str, name: &str, mut known: Vec<String>) -> Command
     /// Maximum number of suggested names.
     const SHOWN: usize = 5;
     known.sort_by_key(|it| (distance(it, name), it.clone()));
+    known.dedup();
     known.truncate(SHOWN);
     let like = if known.is_empty() { String::new() } else { format!("; nearest: {}", known.join(", ")) };
     CommandError::BadInput(format!("there is no {kind} {name}{like}"))
@@ -262,4 +271,17 @@ fn distance(left: &str, right: &str) -> usize {
 /// A line of an explanation in the scheduler's format: a padded label, and the text.
 fn entry(about: &str, text: impl std::fmt::Display) -> String {
     format!("{about:<14}{text}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_of_the_nearest_names_is_named_once() {
+        // The node of a NodeClaim without a Node has the name of the claim.
+        let known = ["busy", "default-busy", "busy"].map(str::to_owned).to_vec();
+        let error = unknown("node", "busi", known);
+        assert_eq!(error.to_string(), "there is no node busi; nearest: busy, default-busy");
+    }
 }

@@ -9,7 +9,7 @@ use plimsoll_model::quantity::format_amount;
 use plimsoll_model::resources::PODS;
 use plimsoll_model::snapshot::{Pod, PodState, Snapshot};
 use plimsoll_scheduler::answer::waiting_pods;
-use plimsoll_snapshot::Objects;
+use plimsoll_snapshot::{Objects, full_name};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Label that distinguishes the ReplicaSets of a Deployment; a ReplicaSet is named `<deployment>-<hash>`.
@@ -57,9 +57,13 @@ fn owner(objects: &Objects, pod: &KubePod, kind: &str) -> Option<String> {
 }
 
 /// Lines about the pods, and the distinct reasons of unschedulable pods.
-pub(super) fn lines(snapshot: &Snapshot, plan: &Plan, pods: &BTreeSet<String>) -> (Vec<String>, Vec<Reason>) {
+pub(super) fn lines(question: &Question, plan: &Plan, pods: &BTreeSet<String>) -> (Vec<String>, Vec<Reason>) {
+    let snapshot = &question.snapshot;
     let members: Vec<&Pod> = snapshot.pods.iter().filter(|pod| pods.contains(&pod.full_name())).collect();
-    let mut lines = vec![entry("pods", pods.len())];
+    let terminal = question.objects.pods.iter().filter(|pod| pod.is_terminal());
+    let ended = terminal.filter(|pod| pods.contains(&full_name(&pod.metadata))).count();
+    let ended_text = if ended == 0 { String::new() } else { format!(", {ended} ended") };
+    let mut lines = vec![entry("pods", format!("{}{ended_text}", pods.len().saturating_sub(ended)))];
     lines.extend(requests(snapshot, &members).into_iter().map(|it| entry("requests", it)));
     let mut places = Places::default();
     for pod in &members {

@@ -181,3 +181,21 @@ fn pods_of_a_deployment_are_found_by_way_of_their_replica_set() {
     says(&run, "  runs on       node busy: web-5d9c7b-x2x9k");
     says(&explain("rs", "web-5d9c7b", pod), "  runs on       node busy: web-5d9c7b-x2x9k");
 }
+
+#[test]
+fn pods_that_have_ended_are_told_apart() {
+    let pod = |name: &str, spec: &str, phase: &str| {
+        format!(
+            "---\napiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\n  \
+             ownerReferences: [{{apiVersion: batch/v1, kind: Job, name: nightly, uid: u}}]\n\
+             spec: {{{spec}containers: [{{name: app}}]}}\nstatus: {{phase: {phase}}}\n"
+        )
+    };
+    let pods =
+        pod("done", "", "Succeeded") + &pod("broken", "", "Failed") + &pod("active", "nodeName: busy, ", "Running");
+    let run = explain("job", "nightly", &pods);
+    says(&run, "  pods          1, 2 ended");
+    says(&run, "  runs on       node busy: active");
+    says(&explain("pod", "done", &pods), "  not placed    it has ended (Succeeded)");
+    says(&explain("pod", "broken", &pods), "  not placed    it has ended (Failed)");
+}
