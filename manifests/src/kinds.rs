@@ -148,7 +148,9 @@ pub(super) fn classify(
         return Ok(Err(Ignored { namespace: of("namespace"), name: of("name").unwrap_or_default(), version, kind }));
     };
     if version != *expected && !OLDER_VERSIONS.contains(&(*known, version.as_str())) {
-        return Err(problem(format!("{kind}: apiVersion: {version:?} is not supported, {expected:?} is")));
+        let name = fields.get("metadata").and_then(|metadata| metadata.get("name")).and_then(Value::as_str);
+        let name = name.map(|name| format!(" {name}")).unwrap_or_default();
+        return Err(problem(format!("{kind}{name}: apiVersion: {version:?} is not supported, {expected:?} is")));
     }
     let metadata = fields.get_mut("metadata").and_then(Value::as_object_mut);
     let metadata = metadata.ok_or_else(|| problem(format!("{kind}: metadata: must be an object")))?;

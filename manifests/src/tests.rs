@@ -211,6 +211,10 @@ fn errors_name_document_object_and_field() {
         (pool("{key: a, operator: Foo}"), "-: document 1: NodePool a: spec.template.spec.requirements[0].operator: "),
         ("apiVersion: karpenter.sh/v1beta1\nkind: NodePool\n".to_owned(), "-: document 1: NodePool: apiVersion: "),
         (
+            pool("").replace("v1\nkind", "v1beta1\nkind"),
+            "-: document 1: NodePool a: apiVersion: \"karpenter.sh/v1beta1\"",
+        ),
+        (
             "apiVersion: v1\nkind: Pod\nmetadata: {name: A_b}\n".to_owned(),
             "-: document 1: Pod: metadata.name: \"A_b\" ",
         ),
