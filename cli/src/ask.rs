@@ -1,9 +1,9 @@
 //! Gets plans and explanations from the scheduler's code in this process, or from a scheduler over gRPC. Request and
 //! response are the same.
 
-use crate::CommandError;
 use crate::input::Question;
 use crate::progress::Progress;
+use crate::{CommandError, output};
 use clap::Args;
 use plimsoll_model::plan::{Plan, Reason};
 use plimsoll_proto::scheduler::v1::scheduler_service_client::SchedulerServiceClient;
@@ -52,7 +52,12 @@ pub(crate) fn plan(question: &Question, arguments: &ServerArguments) -> Result<(
         let Question { snapshot, catalogs, options, .. } = question;
         let unchecked = in_process::solve(snapshot, catalogs, options).map_err(|status| refused(who, &status))?;
         let plan = started.elapsed();
-        let checked = unchecked.check().map_err(|status| refused(who, &status))?;
+        let note = |error: &str| {
+            output::hint(&format!(
+                "{error}; pods that cause this are left out. This is a bug of plimsoll, please report it"
+            ));
+        };
+        let checked = unchecked.check_noting(note).map_err(|status| refused(who, &status))?;
         return Ok((checked, Timings { plan, check: started.elapsed().saturating_sub(plan) }));
     };
     let who = format!("the scheduler at {address}");

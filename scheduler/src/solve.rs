@@ -90,8 +90,19 @@ pub(crate) fn solve(
     options: &PlanOptions,
     cancel: &Cancel,
 ) -> Result<Plan, PlanFailure> {
+    solve_with(PlanFn::default(), snapshot, catalogs, options, cancel)
+}
+
+/// [`solve`] with another planner.
+pub(crate) fn solve_with(
+    plan: PlanFn,
+    snapshot: &Snapshot,
+    catalogs: &BTreeMap<CatalogId, Catalog>,
+    options: &PlanOptions,
+    cancel: &Cancel,
+) -> Result<Plan, PlanFailure> {
     let sorted = snapshot.sorted();
-    let mut solver = Solver::new(PlanFn::default(), None, cancel.clone());
+    let mut solver = Solver::new(plan, None, cancel.clone());
     solver.solve((&sorted, &SnapshotIndex::new(&sorted)), catalogs, options, &mut |_| {}).map(|solved| solved.plan)
 }
 
