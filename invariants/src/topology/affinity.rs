@@ -57,7 +57,7 @@ impl<'a> Owner<'a> {
 pub(super) fn unmet<'a>(check: &mut TopologyCheck<'a>) -> Unmet<'a> {
     let mut owners: Vec<Owner<'a>> = Vec::new();
     // Owners whose terms match the pods of a shape.
-    let mut matching: BTreeMap<Id<PodShape>, Vec<usize>> = BTreeMap::new();
+    let mut matching: BTreeMap<Id<PodShape>, Vec<Id<Owner<'a>>>> = BTreeMap::new();
     for shape in check.counts.checked_shapes.clone() {
         let owner = check.selectors.shapes[shape];
         let is_placed = check.counts.by_shape[shape].iter().any(|count| count.placed > 0);
@@ -65,7 +65,7 @@ pub(super) fn unmet<'a>(check: &mut TopologyCheck<'a>) -> Unmet<'a> {
             continue;
         }
         let targets = check.selectors.affinity_targets(owner);
-        targets.iter().for_each(|target| matching.entry(*target).or_default().push(owners.len()));
+        targets.iter().for_each(|target| matching.entry(*target).or_default().push(Id::new(owners.len())));
         let term = |key: &'a str| {
             let column = check.column(key);
             Term { key, bound: IndexVec::filled(0, column.count), column }
@@ -73,8 +73,9 @@ pub(super) fn unmet<'a>(check: &mut TopologyCheck<'a>) -> Unmet<'a> {
         let terms = required_affinity(owner).map(|one| one.topology_key.as_str()).map(term).collect();
         owners.push(Owner { shape, matches_itself: targets.binary_search(&shape).is_ok(), terms, total: 0 });
     }
-    let mut waiting: Vec<(usize, ShapeCount<'a>)> = Vec::new();
-    for (number, owner) in owners.iter().enumerate() {
+    let mut owners: IndexVec<Owner<'a>, Owner<'a>> = owners.into();
+    let mut waiting: Vec<(Id<Owner<'a>>, ShapeCount<'a>)> = Vec::new();
+    for (number, owner) in owners.iter_enumerated() {
         let placed = check.counts.by_shape[owner.shape].iter().filter(|count| count.placed > 0);
         waiting.extend(placed.map(|count| (number, *count)));
     }
@@ -85,7 +86,7 @@ pub(super) fn unmet<'a>(check: &mut TopologyCheck<'a>) -> Unmet<'a> {
             numbers.iter().for_each(|number| owners[*number].bind(count.place, bound));
         }
     }
-    let bind = |owners: &mut Vec<Owner<'a>>, (number, count): (usize, ShapeCount<'a>)| {
+    let bind = |owners: &mut IndexVec<Owner<'a>, Owner<'a>>, (number, count): (Id<Owner<'a>>, ShapeCount<'a>)| {
         let shape = owners[number].shape;
         for other in matching.get(&shape).into_iter().flatten() {
             owners[*other].bind(count.place, count.placed);
