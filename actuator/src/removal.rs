@@ -28,7 +28,7 @@ use crate::termination::{is_disrupted, taint_disrupted};
 use facts::{Obstacle, RemovalObjects, RemovalView};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
-use lookup::{claim_of, expected_pods, long_drained, node_of, pods_to_move, removal_objects};
+use lookup::{claim_of, expected_pods, is_expired, long_drained, node_of, pods_to_move, removal_objects};
 use plimsoll_api::NodeClaim;
 use plimsoll_api::condition::node_claim::{CONDITIONS, DISRUPTION_REASON};
 use plimsoll_api::condition::{Moment, Status};
@@ -36,6 +36,7 @@ use plimsoll_model::execution::{Outcome, OutcomeReason, OutcomeStatus};
 use plimsoll_model::identity::{ActionId, NodeName, PodUid};
 use plimsoll_model::names::{annotation, taint};
 use plimsoll_model::plan::Termination;
+use plimsoll_model::snapshot::DisruptionReason;
 use plimsoll_runtime::clock::Clock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -94,6 +95,10 @@ pub fn admit(deps: &Removals, removal: &Termination, replacements: &[ActionId], 
     let Some((claim, _)) = claim_of(deps, node) else {
         return RemovalDecision::Rejected(Rejection::UnknownNode(node.clone()));
     };
+    if removal.reason == DisruptionReason::Expired && !is_expired(&claim, deps.clock.timestamp()) {
+        tracing::warn!(node = node.as_str(), "removal rejected: the node has not expired by the actuator's clock");
+        return RemovalDecision::Rejected(Rejection::Changed(Subject::Node(node.clone())));
+    }
     let to: BTreeMap<NodeName, BTreeSet<PodUid>> = removal
         .moved_to
         .iter()

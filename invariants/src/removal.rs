@@ -55,7 +55,9 @@ fn node_problem(facts: &Facts<'_>, termination: &Termination, node: &Node) -> Op
         DisruptionReason::Expired => node.expires.is_some_and(|at| at <= now),
         DisruptionReason::Drifted => node.drifted.is_some(),
         DisruptionReason::Empty => termination.pods.is_empty(),
-        DisruptionReason::Underutilized | DisruptionReason::Interrupted => true,
+        DisruptionReason::Underutilized => true,
+        // The actuator removes interrupted nodes without a plan.
+        DisruptionReason::Interrupted => false,
     };
     if !reason_applies {
         return Some(format!("it is not {}", termination.reason.as_str()));

@@ -53,6 +53,12 @@ impl Setup {
         Self { pool, ..Self::default() }
     }
 
+    /// A pool whose nodes have expired by the time that they are in service.
+    #[must_use]
+    pub fn expired() -> Self {
+        Self::with_pool(json!({"template": {"spec": {"expireAfter": "1s"}}}))
+    }
+
     /// A pool of one type. A pod of 3 CPUs fills a node.
     #[must_use]
     pub fn one_to_a_node() -> Self {

@@ -19,6 +19,20 @@ use std::sync::Arc;
 /// node is planned again. A successor of a pod is created and bound within seconds.
 const KEPT_FOR_MOVES: Millis = Millis::from_seconds(120);
 
+/// How far the watcher's clock may be ahead in the expiry of a node. Clocks of synchronized machines differ by less
+/// than a second, and expiry is not urgent.
+const CLOCK_TOLERANCE: Millis = Millis::from_seconds(60);
+
+/// Whether the claim has expired by this process's own clock. A plan alone may be wrong, since the clock of its watcher
+/// may be: nothing else keeps an expired node.
+pub(super) fn is_expired(claim: &NodeClaim, now: Timestamp) -> bool {
+    let Some(created) = &claim.metadata.creation_timestamp else { return false };
+    claim.spec.expire_after().value().is_some_and(|after| {
+        let after = Millis(u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
+        plimsoll_snapshot::timestamp(created).plus(after) <= now.plus(CLOCK_TOLERANCE)
+    })
+}
+
 /// The Node of a claim.
 pub(super) fn node_of(deps: &Removals, claim: &NodeClaim) -> Option<Arc<Node>> {
     deps.stores.nodes_of(claim).into_iter().next()

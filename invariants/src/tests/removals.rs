@@ -22,6 +22,9 @@ fn only_removable_nodes_are_removed() {
     rejected("node n2 must not be removed: it is not Drifted", |case| {
         case.removal("n2").reason = DisruptionReason::Drifted;
     });
+    rejected("node n2 must not be removed: it is not Interrupted", |case| {
+        case.removal("n2").reason = DisruptionReason::Interrupted;
+    });
     rejected("node n2 must not be removed: it is not Expired", |case| {
         case.node("n2").expires = Some(Timestamp(NOW.0 + 1));
         case.removal("n2").reason = DisruptionReason::Expired;

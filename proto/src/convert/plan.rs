@@ -11,6 +11,7 @@ use plimsoll_model::plan::{
     Launch, MinValuesPolicy, OfferingChoice, Placement, Plan, PlanOptions, PodRef, PreferencePolicy, Reason,
     ReasonCode, Termination, Unschedulable,
 };
+use plimsoll_model::snapshot::DisruptionReason;
 use plimsoll_model::time::Timestamp;
 use std::sync::Arc;
 
@@ -316,10 +317,15 @@ impl From<&Termination> for wire::Termination {
 impl TryFrom<wire::Termination> for Termination {
     type Error = ConvertError;
     fn try_from(termination: wire::Termination) -> ConvertResult<Self> {
+        let reason: DisruptionReason = enum_value("reason", termination.reason)?;
+        // The actuator removes interrupted nodes itself, and the reason would override all protection.
+        if reason == DisruptionReason::Interrupted {
+            return Err(ConvertError::new("reason", "is not a reason of plans: Interrupted"));
+        }
         Ok(Self {
             action_id: ActionId(key("action_id", termination.action_id)?),
             node: NodeName(key("node", termination.node)?),
-            reason: enum_value("reason", termination.reason)?,
+            reason,
             pods: list("pods", termination.pods)?,
             replaced_by: termination
                 .replaced_by

@@ -195,7 +195,7 @@ fn plans_round_trip() -> Result<(), ConvertError> {
 
 #[test]
 fn invalid_plans_are_rejected_with_the_path() {
-    let cases: [(Change<plan_wire::Plan>, &str); 8] = [
+    let cases: [(Change<plan_wire::Plan>, &str); 9] = [
         (|it| it.launches[0].offerings.clear(), "plan.launches[0].offerings: is empty"),
         (
             |it| {
@@ -215,6 +215,7 @@ fn invalid_plans_are_rejected_with_the_path() {
         ),
         (|it| it.terminations[0].replaced_by[0] = 1, "plan.terminations[0].replaced_by[0]: there are only 1 launches"),
         (|it| it.terminations[0].reason = 0, "plan.terminations[0].reason: is not set"),
+        (|it| it.terminations[0].reason = 5, "plan.terminations[0].reason: is not a reason of plans: Interrupted"),
         (|it| it.hourly_micro_usd = -1, "plan.hourly_micro_usd: is negative: -1"),
     ];
     for (change, expected) in cases {

@@ -90,7 +90,7 @@ async fn a_pod_that_takes_long_to_stop_holds_no_disruption_budget() {
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_stays_holds_no_disruption_budget_of_pods_that_have_left_its_node() {
     for is_replaced in [false, true] {
-        let mut watcher = FakeWatcher::begin(Setup::default()).await;
+        let mut watcher = FakeWatcher::begin(Setup::expired()).await;
         let (claim, [first, second, third]) = with_web_on_two_nodes(&watcher).await;
         run_pod(&watcher, "batch", &first, &json!({annotation::DO_NOT_DISRUPT: "true"}), 30).await;
         let outcome = watcher.remove("r-1", &first, DisruptionReason::Expired, Some(&third)).await;

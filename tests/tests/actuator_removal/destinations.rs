@@ -75,7 +75,7 @@ async fn a_destination_may_go_two_minutes_after_the_drain_although_the_removed_n
 /// Expiry waits neither for the other removal nor for the two minutes after its drain.
 #[tokio::test(start_paused = true)]
 async fn an_expired_destination_may_go_at_once() {
-    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let watcher = FakeWatcher::begin(Setup::expired()).await;
     let (claim, second, third) = with_a_drained_node_that_stays(&watcher).await;
     let outcome = watcher.remove("r-2", &second, DisruptionReason::Expired, Some(&third)).await;
     assert_eq!(outcome.status, OutcomeStatus::Accepted, "{outcome:?}");
