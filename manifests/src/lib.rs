@@ -101,6 +101,17 @@ impl Manifests {
     }
 }
 
+/// Maximum memory of the copies of templates for texts from outside: as much as a decoded request of the scheduler.
+const MAX_COPIED_BYTES: usize = 256 << 20;
+
+/// What workloads may be expanded into.
+#[derive(Clone, Copy)]
+struct Bounds {
+    pods: usize,
+    /// Estimated memory of pods and claims that are copies of a template. Replicas of one template are none.
+    bytes: usize,
+}
+
 /// Kind and name.
 type Id = (kinds::Kind, String);
 
@@ -173,10 +184,11 @@ pub fn read(texts: &[Text], max_pods: usize) -> Result<Manifests, ManifestErrors
     let mut errors = Vec::new();
     let documents: Vec<_> = texts.iter().flat_map(|text| documents::split(text, &mut errors)).collect();
     let objects = documents.into_iter().flat_map(|document| documents::objects(document, &mut errors)).collect();
-    assemble(objects, errors, max_pods)
+    assemble(objects, errors, Bounds { pods: max_pods, bytes: usize::MAX })
 }
 
-/// Like [`read`], for texts that are one JSON value each: an object or a List.
+/// Like [`read`], for texts that are one JSON value each: an object or a List. They come from outside, so the copies of
+/// the templates of workloads may take at most 256 MiB.
 ///
 /// # Errors
 ///
@@ -185,14 +197,10 @@ pub fn read_json(texts: &[Text], max_pods: usize) -> Result<Manifests, ManifestE
     let mut errors = Vec::new();
     let documents: Vec<_> = texts.iter().filter_map(|text| documents::json_document(text, &mut errors)).collect();
     let objects = documents.into_iter().flat_map(|document| documents::objects(document, &mut errors)).collect();
-    assemble(objects, errors, max_pods)
+    assemble(objects, errors, Bounds { pods: max_pods, bytes: MAX_COPIED_BYTES })
 }
 
-fn assemble(
-    objects: Vec<Object>,
-    mut errors: Vec<ManifestError>,
-    max_pods: usize,
-) -> Result<Manifests, ManifestErrors> {
+fn assemble(objects: Vec<Object>, mut errors: Vec<ManifestError>, bounds: Bounds) -> Result<Manifests, ManifestErrors> {
     let files = objects.iter().map(|object| Arc::clone(&object.place.file)).collect();
     let mut manifests = Manifests { files, ..Manifests::default() };
     let (mut found, mut known) = (Vec::new(), Known::default());
@@ -231,7 +239,7 @@ fn assemble(
     }
     manifests.samples.extend(manifests.objects.pod_templates.iter().filter_map(sample));
     if errors.is_empty() {
-        workloads::expand(&workloads, &known, max_pods, &mut manifests, &mut errors);
+        workloads::expand(&workloads, &known, bounds, &mut manifests, &mut errors);
     } else {
         // Pods of objects that could not be read are missing, so that an expansion would only cause more errors.
         workloads.iter().for_each(|workload| workloads::add_sample(workload, &mut manifests));

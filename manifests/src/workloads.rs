@@ -2,7 +2,7 @@
 
 use super::admission::Admission;
 use super::kinds::{self, Kind};
-use super::{Id, Known, Manifest, ManifestError, Manifests, pod_labels, typed, validation};
+use super::{Bounds, Id, Known, Manifest, ManifestError, Manifests, pod_labels, typed, validation};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{
@@ -150,6 +150,18 @@ impl Workload {
         self.metadata.owner_references.iter().flatten().find(|owner| known.has(owner, self.namespace()))
     }
 
+    fn too_many(&self, problem: String) -> ManifestError {
+        let field = if self.manifest.kind == Kind::Job { "spec.parallelism" } else { "spec.replicas" };
+        self.manifest.fault(field, problem)
+    }
+
+    /// Estimated memory of one pod and its claims.
+    fn copy_size(&self) -> usize {
+        let spec = |field: &str| self.manifest.value.get("spec")?.get(field);
+        let templates = [spec("template"), spec("volumeClaimTemplates")];
+        size_of::<Pod>() + templates.into_iter().flatten().map(size).sum::<usize>()
+    }
+
     /// Why it makes no pods.
     fn why_idle(&self, known: &Known) -> String {
         if let Some(owner) = self.owner(known) {
@@ -170,6 +182,16 @@ impl Workload {
     }
 }
 
+/// Estimated memory of a value as an object of Kubernetes: 256 bytes for each struct, which has many optional fields.
+fn size(value: &Value) -> usize {
+    match value {
+        Value::String(text) => size_of::<String>() + text.len(),
+        Value::Array(items) => items.iter().map(size).sum(),
+        Value::Object(fields) => 256 + fields.iter().map(|(key, value)| key.len() + size(value)).sum::<usize>(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => size_of::<Value>(),
+    }
+}
+
 /// Whether a Job makes no more pods: done, given up or suspended.
 fn has_ended(job: &Job) -> bool {
     let conditions = job.status.as_ref().and_then(|status| status.conditions.as_ref()).into_iter().flatten();
@@ -182,7 +204,7 @@ fn has_ended(job: &Job) -> bool {
 pub(super) fn expand(
     workloads: &[Workload],
     known: &Known,
-    max_pods: usize,
+    bounds: Bounds,
     manifests: &mut Manifests,
     errors: &mut Vec<ManifestError>,
 ) {
@@ -192,7 +214,7 @@ pub(super) fn expand(
     let none = Present::default();
     let specs = workloads.iter().filter_map(|workload| workload.template.spec.as_ref());
     let apart = pod_labels::tell_pods_apart(specs, &manifests.objects);
-    let mut count = manifests.objects.pods.len();
+    let (mut count, mut room) = (manifests.objects.pods.len(), bounds.bytes);
     for workload in workloads {
         if workload.owner(known).is_some() {
             note_idle(workload, known, manifests);
@@ -200,9 +222,8 @@ pub(super) fn expand(
         }
         let owned = present.get(&workload.id()).unwrap_or(&none);
         let missing = workload.count.wanted(owned.succeeded).saturating_sub(owned.active);
-        if count.saturating_add(missing) > max_pods {
-            let field = if workload.manifest.kind == Kind::Job { "spec.parallelism" } else { "spec.replicas" };
-            errors.push(workload.manifest.fault(field, format!("makes more than {max_pods} pods")));
+        if count.saturating_add(missing) > bounds.pods {
+            errors.push(workload.too_many(format!("makes more than {} pods", bounds.pods)));
             return;
         }
         if missing == 0 {
@@ -213,7 +234,11 @@ pub(super) fn expand(
         let numbers = (workload.start..).filter(|number| !owned.names.contains(&name(workload, *number)));
         let made = manifests.origins.add_replicas(workload, numbers.take(missing), errors);
         count += made.len();
-        add_pods(workload, made, apart, &mut claims, &mut manifests.objects);
+        if !add_pods(workload, made, apart, (&mut claims, &mut room), &mut manifests.objects) {
+            let problem = format!("the copies of the templates of all workloads take more than {} bytes", bounds.bytes);
+            errors.push(workload.too_many(problem));
+            return;
+        }
     }
 }
 
@@ -230,31 +255,38 @@ pub(super) fn add_sample(workload: &Workload, manifests: &mut Manifests) {
 }
 
 /// Adds the pods with these numbers, as replicas of one template where only their names differ. `apart` is whether a
-/// selector tells pods of one workload apart. Otherwise labels that only one pod has are left out.
+/// selector tells pods of one workload apart. Otherwise labels that only one pod has are left out. Returns `false` if
+/// there is no room for the copies of the template.
 fn add_pods(
     workload: &Workload,
     numbers: Vec<usize>,
     apart: bool,
-    claims: &mut BTreeSet<String>,
+    (claims, room): (&mut BTreeSet<String>, &mut usize),
     objects: &mut Objects,
-) {
-    let each = |numbers: &[usize], objects: &mut Objects, claims: &mut BTreeSet<String>| {
+) -> bool {
+    let mut each = |numbers: &[usize], objects: &mut Objects| {
+        let Some(left) = room.checked_sub(workload.copy_size().saturating_mul(numbers.len())) else { return false };
+        *room = left;
         for number in numbers {
             let pod = pod(workload, *number);
             add_claims(workload, &pod, claims, objects);
             objects.pods.push(Arc::new(pod));
         }
+        true
     };
     let own_labels = pod_labels::of_one(&workload.manifest, "", 0);
     if !workload.claims.is_empty() || (apart && !own_labels.is_empty()) {
-        return each(&numbers, objects, claims);
+        return each(&numbers, objects);
     }
     let mut template = pod(workload, 0);
     template.metadata.name = None;
     Arc::make_mut(&mut template.labels).retain(|key, _| own_labels.iter().all(|(own, _)| own != key));
     match Replicas::new(template, workload.name().to_owned(), numbers) {
-        Ok(replicas) => objects.replicas.push(replicas),
-        Err(numbers) => each(&numbers, objects, claims),
+        Ok(replicas) => {
+            objects.replicas.push(replicas);
+            true
+        }
+        Err(numbers) => each(&numbers, objects),
     }
 }
 

@@ -253,6 +253,42 @@ fn invalid_suppositions_are_rejected_with_the_path() {
     assert!(too_many.starts_with("suppositions[1].more_pods.count: makes 120000 more pods"), "{too_many}");
 }
 
+#[test]
+fn added_pods_are_bounded_in_bytes_too() {
+    let mut snapshot = waiting(1);
+    snapshot.pods[0].pod_disruption_budgets = vec!["default/".to_owned() + &"b".repeat(1 << 20)];
+    let more = |count| Change::MorePods(MorePods { like: "default/web-0".into(), count });
+    let refused = refusal(what_if_plans(&snapshot, vec![more(32), more(32)]));
+    assert!(refused.starts_with("suppositions[1].more_pods.count: makes more pods of 671"), "{refused}");
+}
+
+#[test]
+fn a_price_that_changes_again_leaves_no_catalog() {
+    let snapshot = waiting(1);
+    let mut input = SolveInput { snapshot, catalogs: catalogs(), options: PlanOptions::default() };
+    for factor_milli in 1001..1004 {
+        let change = PriceChange { node_pool: "default".into(), factor_milli };
+        what_if::with_prices(&mut input, &change, "").unwrap();
+        let ids: Vec<_> = input.catalogs.keys().cloned().map(Some).collect();
+        assert_eq!(ids, [input.snapshot.node_pools[0].catalog.clone()]);
+    }
+}
+
+#[test]
+fn suppositions_are_left_once_nobody_waits() {
+    let change = |count| Change::MorePods(MorePods { like: "default/web-0".into(), count });
+    let request = WhatIfRequest {
+        snapshot: Some((&waiting(1)).into()),
+        catalogs: wire_catalogs(),
+        // The second one is invalid.
+        suppositions: [1, MAX_ADDED_PODS].map(|count| Supposition { change: Some(change(count)) }).into(),
+        ..WhatIfRequest::default()
+    };
+    let cancel = Cancel::default();
+    cancel.cancel();
+    assert_eq!(what_if_of(request, &cancel), Err(AnswerError::Plan(PlanFailure::Cancelled)));
+}
+
 /// Reverses the lists of the request.
 fn reversed(mut request: PlanRequest) -> PlanRequest {
     let snapshot = request.snapshot.get_or_insert_default();

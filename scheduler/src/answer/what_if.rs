@@ -3,7 +3,7 @@
 use super::explain::{find_node, find_pod};
 use super::solve_input::SolveInput;
 use super::{AnswerError, to_wire};
-use crate::solve::solve;
+use crate::solve::{PlanFailure, solve};
 use plimsoll_model::identity::{NodeName, PodUid};
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::snapshot::{Pod, PodState, Snapshot};
@@ -13,6 +13,10 @@ use std::ops::Range;
 
 /// Maximum pods added by one request: as many as a large cluster has.
 pub const MAX_ADDED_PODS: u32 = 100_000;
+
+/// Maximum size of the pods that one request adds: 100,000 with 670 bytes each. A pod has about 400, but its name and
+/// its PodDisruptionBudgets are as long as the caller likes.
+const MAX_ADDED_BYTES: usize = 64 << 20;
 
 /// Maximum suppositions of one request. Each may copy a catalog.
 pub(crate) const MAX_SUPPOSITIONS: usize = 100;
@@ -27,8 +31,11 @@ pub(crate) fn what_if_of(request: WhatIfRequest, cancel: &Cancel) -> Result<What
         return Err(AnswerError::request("suppositions", format!("{count} of them, more than {MAX_SUPPOSITIONS}")));
     }
     let mut supposed = input.clone();
-    let mut added_pods = 0_u32;
+    let mut added = AddedPods::default();
     for (index, supposition) in request.suppositions.into_iter().enumerate() {
+        if cancel.is_cancelled() {
+            return Err(PlanFailure::Cancelled.into());
+        }
         let path = format!("suppositions[{index}]");
         match supposition.change {
             None => return Err(AnswerError::request(format!("{path}.change"), "is not set")),
@@ -38,14 +45,7 @@ pub(crate) fn what_if_of(request: WhatIfRequest, cancel: &Cancel) -> Result<What
             }
             Some(Change::PriceChange(change)) => with_prices(&mut supposed, &change, &format!("{path}.price_change"))?,
             Some(Change::MorePods(pods)) => {
-                let path = format!("{path}.more_pods");
-                let first = added_pods;
-                added_pods = added_pods.saturating_add(pods.count);
-                if added_pods > MAX_ADDED_PODS {
-                    let message = format!("makes {added_pods} more pods in all, more than {MAX_ADDED_PODS}");
-                    return Err(AnswerError::request(format!("{path}.count"), message));
-                }
-                with_pods(&mut supposed, &pods, first, &path)?;
+                with_pods(&mut supposed, &pods, &mut added, &format!("{path}.more_pods"))?;
             }
         }
     }
@@ -81,7 +81,7 @@ pub fn add_pods(snapshot: &mut Snapshot, template: &Pod, numbers: Range<u32>) {
     }));
 }
 
-fn with_prices(input: &mut SolveInput, change: &PriceChange, path: &str) -> Result<(), AnswerError> {
+pub(super) fn with_prices(input: &mut SolveInput, change: &PriceChange, path: &str) -> Result<(), AnswerError> {
     let error = |field: &str, message: String| AnswerError::request(format!("{path}.{field}"), message);
     let factor = u64::try_from(change.factor_milli)
         .map_err(|_negative| error("factor_milli", format!("is negative: {}", change.factor_milli)))?;
@@ -102,19 +102,48 @@ fn with_prices(input: &mut SolveInput, change: &PriceChange, path: &str) -> Resu
     let id = catalog.id();
     pool.catalog = Some(id.clone());
     input.catalogs.insert(id, catalog);
+    // The former catalog of the pool, unless another pool has it: a request may change prices many times.
+    input.catalogs.retain(|id, _| input.snapshot.node_pools.iter().any(|pool| pool.catalog.as_ref() == Some(id)));
     Ok(())
 }
 
 /// Maximum price, as in the model: a million dollars per hour. Sums stay far from overflow.
 const MAX_PRICE: i64 = 1_000_000_000_000;
 
-fn with_pods(input: &mut SolveInput, more: &MorePods, first: u32, path: &str) -> Result<(), AnswerError> {
+/// Pods that the suppositions so far have added.
+#[derive(Debug, Default)]
+struct AddedPods {
+    count: u32,
+    bytes: usize,
+}
+
+fn with_pods(input: &mut SolveInput, more: &MorePods, added: &mut AddedPods, path: &str) -> Result<(), AnswerError> {
+    let first = added.count;
+    added.count = first.saturating_add(more.count);
+    let refused = |message: String| Err(AnswerError::request(format!("{path}.count"), message));
+    if added.count > MAX_ADDED_PODS {
+        return refused(format!("makes {} more pods in all, more than {MAX_ADDED_PODS}", added.count));
+    }
     let template = find_pod(&input.snapshot, &more.like, &format!("{path}.like"))?.clone();
     if template.terminating || !template.moves() {
         let message =
             format!("{:?} stays with its node or is being deleted: more of them are not to be placed", more.like);
         return Err(AnswerError::request(format!("{path}.like"), message));
     }
-    add_pods(&mut input.snapshot, &template, first..first.saturating_add(more.count));
+    let count = usize::try_from(more.count).unwrap_or(usize::MAX);
+    added.bytes = added.bytes.saturating_add(size(&template).saturating_mul(count));
+    if added.bytes > MAX_ADDED_BYTES {
+        let message = format!("makes more pods of {} bytes in all, more than {MAX_ADDED_BYTES}", added.bytes);
+        return refused(message);
+    }
+    add_pods(&mut input.snapshot, &template, first..added.count);
     Ok(())
+}
+
+/// Memory of a copy of a pod.
+fn size(pod: &Pod) -> usize {
+    let buffer = pod.buffer.iter().map(|it| it.buffer.len() + it.node.as_ref().map_or(0, |node| node.as_str().len()));
+    let budgets = pod.pod_disruption_budgets.iter().map(|name| size_of::<String>() + name.len());
+    let texts = [pod.uid.as_str(), &pod.namespace, &pod.name, &pod.shape.0];
+    size_of::<Pod>() + texts.map(str::len).iter().sum::<usize>() + budgets.chain(buffer).sum::<usize>()
 }

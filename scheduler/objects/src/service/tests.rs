@@ -169,6 +169,25 @@ async fn a_request_is_bounded_in_bytes_and_pods() {
     assert!(client.plan_objects(request([deployment("web", 1, json!({}))])).await.is_ok());
 }
 
+/// Pods of a StatefulSet with claims are stored one by one.
+#[tokio::test]
+async fn copies_of_a_large_template_are_bounded() {
+    let (_, open) = start(|_| ());
+    let claims = json!([{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}]);
+    let with_replicas = |replicas: i64, claims: Value| {
+        let mut set = deployment("db", replicas, requests("1"));
+        set["kind"] = json!("StatefulSet");
+        set["spec"]["volumeClaimTemplates"] = claims;
+        set["spec"]["template"]["metadata"]["annotations"] = json!({"example.com/note": "x".repeat(200_000)});
+        request([set])
+    };
+    let refused = client(open.clone()).plan_objects(with_replicas(1500, claims)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument, "{refused:?}");
+    let expected = "objects[2].items[0].spec.replicas: StatefulSet shop/db: the copies of the templates ";
+    assert!(refused.message().contains(expected), "{refused}");
+    assert!(client(open).plan_objects(with_replicas(1500, json!([]))).await.is_ok(), "replicas of one template");
+}
+
 #[tokio::test]
 async fn callers_share_the_pool_of_the_open_port() {
     let (_, open) = start(|settings| {
