@@ -7,6 +7,7 @@ use crate::pacing::pause_after;
 use plimsoll_model::execution::{InFlightClaim, LedgerUpdate};
 use plimsoll_model::snapshot::{LedgerPosition, ReservationCount, UnavailableOffering};
 use plimsoll_proto::actuator::v1 as wire;
+use plimsoll_proto::convert::encoded_size;
 use plimsoll_runtime::signal;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,8 +16,11 @@ use tokio_util::sync::CancellationToken;
 
 /// Interval between passes without a signal, since offerings become available and reservations expire by time alone.
 const TICK: Duration = Duration::from_secs(5);
-/// Claims per message; far below the size limit.
+/// Maximum claims per message.
 const CHUNK: usize = 500;
+/// Maximum size of the claims of a message, unless it is a single claim. A watcher accepts 16 MiB. Most claims have a
+/// few kilobytes, but a claim lists the pods that are reserved on it.
+const CHUNK_BYTES: usize = 4 << 20;
 
 /// The state that one watcher has received.
 #[derive(Default)]
@@ -86,9 +90,9 @@ impl SentState {
             return Vec::new();
         }
         let before = self.position.unwrap_or_default();
-        let mut updates: Vec<LedgerUpdate> = upserted
-            .chunks(CHUNK)
-            .map(|chunk| LedgerUpdate { position: before, upserted: chunk.to_vec(), ..LedgerUpdate::default() })
+        let mut updates: Vec<LedgerUpdate> = chunks(upserted)
+            .into_iter()
+            .map(|upserted| LedgerUpdate { position: before, upserted, ..LedgerUpdate::default() })
             .collect();
         let mut last = updates.pop().unwrap_or_default();
         last.position = position;
@@ -107,6 +111,26 @@ impl SentState {
     }
 }
 
+/// The claims by message.
+fn chunks(claims: Vec<InFlightClaim>) -> Vec<Vec<InFlightClaim>> {
+    let mut chunks: Vec<Vec<InFlightClaim>> = Vec::new();
+    let mut bytes = 0;
+    for claim in claims {
+        let size = encoded_size(&wire::InFlightClaim::from(&claim));
+        match chunks.last_mut() {
+            Some(chunk) if chunk.len() < CHUNK && bytes + size <= CHUNK_BYTES => {
+                chunk.push(claim);
+                bytes += size;
+            }
+            _ => {
+                chunks.push(vec![claim]);
+                bytes = size;
+            }
+        }
+    }
+    chunks
+}
+
 /// Whether both name the same offerings. Remaining times are ignored, since they pass on their own.
 fn same_offerings(a: &[UnavailableOffering], b: &[UnavailableOffering]) -> bool {
     let key = |it: &UnavailableOffering| (it.instance_type.clone(), it.zone.clone(), it.capacity_type);
@@ -116,6 +140,24 @@ fn same_offerings(a: &[UnavailableOffering], b: &[UnavailableOffering]) -> bool 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plimsoll_model::execution::ClaimState;
+    use plimsoll_model::resources::Resources;
+
+    fn claim(name: &str, bytes: usize) -> InFlightClaim {
+        InFlightClaim {
+            name: name.to_owned(),
+            uid: String::new(),
+            node_pool: "p".into(),
+            action_id: None,
+            pods: Vec::new(),
+            limit_usage: Resources::new(),
+            labels: [("example.com/long".to_owned(), "x".repeat(bytes))].into(),
+            taints: Vec::new(),
+            allocatable: Resources::new(),
+            state: ClaimState::Launching,
+            launched: None,
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn changes_within_a_pause_share_a_pass() {
@@ -141,5 +183,15 @@ mod tests {
         let start = Instant::now();
         tokio::join!(late, next_pass(&mut changed, pass));
         assert_eq!(start.elapsed(), Duration::from_secs(1));
+    }
+
+    #[test]
+    fn messages_are_bounded_in_claims_and_bytes() {
+        let sizes = |claims: Vec<InFlightClaim>| chunks(claims).iter().map(Vec::len).collect::<Vec<_>>();
+        assert_eq!(sizes(Vec::new()), [0; 0]);
+        assert_eq!(sizes(vec![claim("a", 10); 2 * CHUNK + 1]), [CHUNK, CHUNK, 1]);
+        assert_eq!(sizes(vec![claim("a", CHUNK_BYTES / 4); 7]), [3, 3, 1]);
+        let large = claim("large", 2 * CHUNK_BYTES);
+        assert_eq!(sizes(vec![claim("a", 10), large.clone(), large, claim("b", 10)]), [1, 1, 1, 1]);
     }
 }
