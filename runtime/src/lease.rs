@@ -42,6 +42,8 @@ pub struct Election {
     config: LeaseConfig,
     clock: Clock,
     seen: Option<ObservedLease>,
+    /// Whether a write got no response, so that `seen` may not be the newest object.
+    unsure: bool,
     /// Highest transition count seen on any Lease of this name; kept when the Lease is deleted.
     highest: Option<u64>,
     leading: Option<(LeaseGuard, Instant)>,
@@ -61,7 +63,7 @@ impl Election {
         config.check()?;
         let (state, states) = watch::channel(LeaseState::Following { holder: None, epoch: 0 });
         let api = Api::namespaced(client, &config.namespace);
-        Ok((Self { api, config, clock, seen: None, highest: None, leading: None, state }, states))
+        Ok((Self { api, config, clock, seen: None, unsure: false, highest: None, leading: None, state }, states))
     }
 
     /// Acquires and renews the Lease, and tries again after losing it; releases it when `shutdown` is cancelled. Cancel
@@ -113,14 +115,33 @@ impl Election {
     }
 
     /// Renews the Lease. Returns `false` if another process holds it.
+    ///
+    /// A renewal is one request, so that a slow API server costs no leadership: it replaces the Lease that was written
+    /// last. The API server refuses that if there is another object or none. Then, and after a write without a
+    /// response, the Lease is read first.
     async fn renew(&mut self, guard: &LeaseGuard) -> Result<bool, String> {
+        if !self.unsure
+            && let Some(current) = self.seen.as_ref().map(|seen| seen.lease.clone())
+        {
+            match self.renew_from(guard, current).await {
+                Err(error) if error.outdated => {}
+                result => return result.map_err(String::from),
+            }
+        }
         let Some(current) = self.read().await? else { return Ok(false) };
+        self.renew_from(guard, current).await.map_err(String::from)
+    }
+
+    /// Renews the Lease if `current` is what the API server has and this process holds it.
+    async fn renew_from(&mut self, guard: &LeaseGuard, current: Lease) -> Result<bool, RequestError> {
         let spec = current.spec.clone().unwrap_or_default();
         if spec.holder_identity.as_deref() != Some(&*self.config.holder) || epoch(&spec) != guard.epoch {
             return Ok(false);
         }
         let sent = Instant::now();
         let renewed = LeaseSpec { renew_time: Some(MicroTime(self.clock.now())), ..self.ours(&spec) };
+        // Until the response: this future may be dropped before.
+        self.unsure = true;
         let written = self.write(Lease { spec: Some(renewed), ..current }).await?;
         self.observe(written);
         *guard.valid_until.lock() = sent + self.config.duration;
@@ -213,7 +234,7 @@ impl Election {
             ..lease.spec.clone().unwrap_or_default()
         };
         // The resource version ensures that the Lease is still held by this process.
-        if let Err(error) = self.write(Lease { spec: Some(spec), ..lease }).await {
+        if let Err(RequestError { message: error, .. }) = self.write(Lease { spec: Some(spec), ..lease }).await {
             tracing::warn!(lease = %self.config.name, error, "lease not released, it will expire");
         }
     }
@@ -225,6 +246,7 @@ impl Election {
         self.highest = self.highest.max(Some(lease.spec.as_ref().map(epoch).unwrap_or_default()));
         // Keeps the newest object in any case: a release needs its resource version.
         self.seen = Some(ObservedLease { lease, since });
+        self.unsure = false;
         since
     }
 
@@ -256,23 +278,39 @@ impl Election {
         LeaseSpec { acquire_time: now.clone(), renew_time: now, ..self.ours(&LeaseSpec::default()) }
     }
 
-    async fn read(&self) -> Result<Option<Lease>, String> {
+    async fn read(&self) -> Result<Option<Lease>, RequestError> {
         request(self.api.get_opt(&self.config.name)).await
     }
 
-    async fn create(&self, lease: Lease) -> Result<Lease, String> {
+    async fn create(&self, lease: Lease) -> Result<Lease, RequestError> {
         request(self.api.create(&PostParams::default(), &lease)).await
     }
 
-    async fn write(&self, lease: Lease) -> Result<Lease, String> {
+    async fn write(&self, lease: Lease) -> Result<Lease, RequestError> {
         request(self.api.replace(&self.config.name, &PostParams::default(), &lease)).await
     }
 }
 
-async fn request<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, String> {
+/// Why a request for the Lease failed.
+struct RequestError {
+    message: String,
+    /// The API server refused to replace an object that is no longer the newest one.
+    outdated: bool,
+}
+
+impl From<RequestError> for String {
+    fn from(error: RequestError) -> Self {
+        error.message
+    }
+}
+
+async fn request<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, RequestError> {
     match tokio::time::timeout(REQUEST_TIMEOUT, call).await {
-        Ok(result) => result.map_err(|error| error.to_string()),
-        Err(_) => Err(format!("no answer within {REQUEST_TIMEOUT:?}")),
+        Ok(result) => result.map_err(|error| {
+            let outdated = matches!(&error, kube::Error::Api(status) if matches!(status.code, 404 | 409));
+            RequestError { message: error.to_string(), outdated }
+        }),
+        Err(_) => Err(RequestError { message: format!("no answer within {REQUEST_TIMEOUT:?}"), outdated: false }),
     }
 }
 

@@ -22,6 +22,9 @@ struct FakeState {
     conflicts: usize,
     /// Delay of the response to a replace.
     delay: Duration,
+    /// Delay of the response to a read.
+    read_delay: Duration,
+    reads: usize,
 }
 
 impl FakeApi {
@@ -33,9 +36,14 @@ impl FakeApi {
                 let (parts, body) = request.into_parts();
                 let bytes = body.collect_bytes().await.unwrap();
                 let (code, value) = fake.answer(parts.method.as_str(), &bytes);
-                let delay = fake.state.lock().delay;
+                let (delay, read_delay) = {
+                    let state = fake.state.lock();
+                    (state.delay, state.read_delay)
+                };
                 if parts.method == http::Method::PUT {
                     tokio::time::sleep(delay).await;
+                } else {
+                    tokio::time::sleep(read_delay).await;
                 }
                 let body = Body::from(serde_json::to_vec(&value).unwrap());
                 Ok::<_, Infallible>(http::Response::builder().status(code).body(body).unwrap())
@@ -55,6 +63,7 @@ impl FakeApi {
             return failure(500, "InternalError");
         }
         if method == "GET" {
+            state.reads += 1;
             return match &state.lease {
                 Some(lease) => (200, serde_json::to_value(lease).unwrap()),
                 None => failure(404, "NotFound"),
@@ -200,6 +209,50 @@ async fn the_lease_counts_from_before_the_renewal_was_sent() {
         assert!(guard.outlives(seconds(5)), "renewed every 5 s, 7 s are left at least");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_api_server_costs_no_leadership() {
+    let api = FakeApi::default();
+    let mut first = Contender::start(&api, "a");
+    let guard = first.guard().await;
+    let reads = {
+        let mut state = api.state.lock();
+        (state.delay, state.read_delay) = (seconds(3), seconds(3));
+        state.reads
+    };
+    for _ in 0..60 {
+        tokio::time::sleep(seconds(1)).await;
+        assert!(guard.outlives(seconds(5)), "renewed every 5 s, 7 s are left at least");
+    }
+    assert_eq!(api.state.lock().reads, reads, "a renewal is one request");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_without_a_response_is_not_a_loss() {
+    let api = FakeApi::default();
+    let mut first = Contender::start(&api, "a");
+    let guard = first.guard().await;
+    let reads = api.state.lock().reads;
+    // The API server renews the Lease, and the response to that is too late.
+    api.state.lock().delay = seconds(5);
+    tokio::time::sleep(seconds(5)).await;
+    api.state.lock().delay = Duration::ZERO;
+    tokio::time::sleep(seconds(20)).await;
+    assert!(guard.outlives(seconds(5)), "renewed again");
+    let state = api.state.lock();
+    assert_eq!((state.reads - reads, state.conflicts), (1, 0), "the Lease was read before the next renewal");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_lease_is_lost_at_once() {
+    let api = FakeApi::default();
+    let mut first = Contender::start(&api, "a");
+    let guard = first.guard().await;
+    api.state.lock().lease = None;
+    let deleted = Instant::now();
+    guard.lost().cancelled().await;
+    assert!(deleted.elapsed() <= seconds(2));
 }
 
 #[tokio::test(start_paused = true)]
