@@ -4,6 +4,7 @@ use super::AnswerError;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::CatalogId;
 use plimsoll_model::plan::PlanOptions;
+use plimsoll_model::resources::PODS;
 use plimsoll_model::snapshot::{NodePool, Snapshot};
 use plimsoll_proto::convert::{ConvertError, check_catalogs};
 use plimsoll_proto::{catalog::v1 as catalog_wire, plan::v1 as plan_wire, snapshot::v1 as wire};
@@ -26,10 +27,12 @@ impl SolveInput {
         catalogs: Vec<catalog_wire::Catalog>,
         options: Option<plan_wire::PlanOptions>,
     ) -> Result<Self, AnswerError> {
+        let shape_errors = snapshot.iter().flat_map(|it| &it.shapes).enumerate().flat_map(shape_errors);
+        let shape_errors = ConvertError::combined(shape_errors.collect::<Vec<_>>());
         let snapshot = snapshot.ok_or_else(|| ConvertError::new("snapshot", "is not set")).and_then(Snapshot::try_from);
         let (catalogs, options) = (catalogs_from_wire(catalogs), options_from_wire(options, "options"));
         // A caller that writes requests by hand wants to know all that is wrong at once.
-        let errors = [snapshot.as_ref().err(), catalogs.as_ref().err(), options.as_ref().err()];
+        let errors = [snapshot.as_ref().err(), shape_errors.as_ref(), catalogs.as_ref().err(), options.as_ref().err()];
         if let Some(error) = ConvertError::combined(errors.into_iter().flatten().cloned()) {
             return Err(error.into());
         }
@@ -40,6 +43,21 @@ impl SolveInput {
         check_catalogs(&snapshot, &catalogs.keys().cloned().collect())?;
         Ok(Self { snapshot, catalogs, options })
     }
+}
+
+/// Errors of fields that callers forget easily, and without which a plan would be wrong: nodes would take any number of
+/// pods, or a spread would allow none. The watcher always sets them.
+fn shape_errors((index, shape): (usize, &wire::PodShape)) -> Vec<ConvertError> {
+    let error =
+        |field: String, message: String| ConvertError::new(format!("snapshot.shapes[{index}].{field}"), message);
+    let counts_pods = shape.requests.iter().any(|it| it.name == PODS && it.amount != 0);
+    let no_pods =
+        (!counts_pods).then(|| error("requests".to_owned(), "has no \"pods\", of which a pod takes 1".to_owned()));
+    let skews =
+        shape.topology_spread.iter().enumerate().filter(|(_, spread)| spread.max_skew < 1).map(|(place, spread)| {
+            error(format!("topology_spread[{place}].max_skew"), format!("is less than 1: {}", spread.max_skew))
+        });
+    no_pods.into_iter().chain(skews).collect()
 }
 
 /// Returns the only catalog, if there is exactly one and some pool refers to none.

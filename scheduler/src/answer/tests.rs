@@ -12,7 +12,7 @@ use plimsoll_model::time::{Millis, Timestamp};
 use plimsoll_proto::scheduler::v1::explain_request::Subject;
 use plimsoll_proto::scheduler::v1::supposition::Change;
 use plimsoll_proto::scheduler::v1::{MorePods, PriceChange, Supposition};
-use plimsoll_proto::{catalog::v1 as catalog_wire, plan::v1 as plan_wire};
+use plimsoll_proto::{catalog::v1 as catalog_wire, plan::v1 as plan_wire, snapshot::v1 as snapshot_wire};
 use proptest::prelude::*;
 use prost::Message as _;
 
@@ -80,6 +80,17 @@ fn invalid_plan_requests_are_rejected_with_the_path() {
     assert!(too_much.starts_with("options.work_budget: is "), "{too_much}");
     let negative = refused(|it| it.snapshot.get_or_insert_default().shapes[0].requests[0].amount = -1);
     assert_eq!(negative, "snapshot.shapes[0].requests[0].amount: is negative: -1");
+    let no_pods = refused(|it| {
+        let shape = &mut it.snapshot.get_or_insert_default().shapes[0];
+        shape.requests.retain(|amount| amount.name != "pods");
+        shape.topology_spread =
+            vec![snapshot_wire::TopologySpread { topology_key: "zone".into(), ..Default::default() }];
+    });
+    let expected = [
+        "snapshot.shapes[0].requests: has no \"pods\", of which a pod takes 1",
+        "snapshot.shapes[0].topology_spread[0].max_skew: is less than 1: 0",
+    ];
+    assert_eq!(no_pods, expected.join("; "));
     let several = refused(|it| {
         let snapshot = it.snapshot.get_or_insert_default();
         snapshot.shapes[0].requests[0].amount = -1;
