@@ -6,7 +6,7 @@ use plimsoll_runtime::request_body::Inspect;
 use plimsoll_runtime::serve::MAX_DECODING_BYTES;
 use prost::Message as _;
 use prost_types::field_descriptor_proto::{Label, Type};
-use prost_types::{DescriptorProto, FieldDescriptorProto, FileDescriptorSet};
+use prost_types::{DescriptorProto, FieldDescriptorProto, FileDescriptorSet, MessageOptions};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 use tonic::Status;
@@ -15,11 +15,20 @@ use tonic::Status;
 pub const MAX_REQUEST_BYTES: usize = 2 * MAX_DECODING_BYTES;
 
 /// Maximum estimated size of a decoded message, without the bytes of its strings. A request of the maximum size with
-/// 100,000 pods that are all different takes less than half.
+/// 100,000 pods that are all different takes less.
 pub(crate) const MAX_DECODED_BYTES: usize = 8 * MAX_REQUEST_BYTES;
 
 /// Size of a string, a list and a map; no other field is larger, except for messages.
 const FIELD_BYTES: usize = 24;
+
+/// What the allocator uses for the text of a string beside its bytes.
+const TEXT_BYTES: usize = 16;
+
+/// A list has room for so many elements as soon as it has one.
+const LIST_ROOM: usize = 4;
+
+/// The same of a map, whose nodes have this many entries.
+const MAP_ROOM: usize = 11;
 
 /// Nested messages are inline in the structs of their parents. The schema has no cycles; this bound only ends the
 /// recursion if it ever has one.
@@ -34,12 +43,14 @@ struct Schema {
     messages: Vec<MessageType>,
 }
 
-/// The lists and messages of a message, by field number.
+/// The lists, messages and strings of a message, by field number.
 type MessageType = BTreeMap<u32, FieldType>;
 
 #[derive(Debug, Clone, Copy)]
 struct FieldType {
-    /// Size of each occurrence of the field.
+    /// Size of the first occurrence of the field in a message.
+    first: usize,
+    /// Size of each further one.
     size: usize,
     message: Option<usize>,
 }
@@ -88,13 +99,20 @@ fn size(descriptor: &DescriptorProto, names: &Names<'_>, depth: usize) -> usize 
 fn field_type(field: &FieldDescriptorProto, names: &Names<'_>) -> Option<(u32, FieldType)> {
     let number = u32::try_from(field.number()).ok()?;
     let repeated = field.label() == Label::Repeated;
-    match (field.r#type(), names.get(field.type_name())) {
+    let (first, size, message) = match (field.r#type(), names.get(field.type_name())) {
         (Type::Message, Some((index, inner))) => {
-            Some((number, FieldType { size: size(inner, names, 0), message: Some(*index) }))
+            let is_map = inner.options.as_ref().is_some_and(MessageOptions::map_entry);
+            let room = if is_map { MAP_ROOM } else { LIST_ROOM };
+            let size = size(inner, names, 0);
+            (if repeated { room * size } else { size }, size, Some(*index))
         }
-        (Type::String | Type::Bytes, _) if repeated => Some((number, FieldType { size: FIELD_BYTES, message: None })),
-        _ => None,
-    }
+        (Type::String | Type::Bytes, _) if repeated => {
+            (LIST_ROOM * FIELD_BYTES + TEXT_BYTES, FIELD_BYTES + TEXT_BYTES, None)
+        }
+        (Type::String | Type::Bytes, _) => (TEXT_BYTES, TEXT_BYTES, None),
+        _ => return None,
+    };
+    Some((number, FieldType { first, size, message }))
 }
 
 /// Inspection of the requests of a method of Plimsoll's services, by its path.
@@ -107,8 +125,8 @@ pub(crate) fn inspect(path: &str) -> Option<Inspect> {
 struct Reader {
     schema: &'static Schema,
     input: usize,
-    /// The message of the frame and the nested ones that have begun, each with its remaining length.
-    open: Vec<(usize, u64)>,
+    /// The message of the frame and the nested ones that have begun.
+    open: Vec<OpenMessage>,
     expected: Expected,
     /// What has arrived of the frame header or of the current varint, and how many bits.
     number: u64,
@@ -117,6 +135,16 @@ struct Reader {
     decoded: usize,
     /// The same of the messages before, and of all bytes so far.
     others: usize,
+}
+
+/// A message that has begun.
+struct OpenMessage {
+    /// Its type.
+    message: usize,
+    /// Its remaining length.
+    remaining: u64,
+    /// Its fields so far, a bit for each number.
+    seen: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -176,7 +204,7 @@ impl Reader {
             if self.bits == FRAME_HEADER_BITS {
                 // Compressed messages are not accepted: their flag makes the number larger.
                 let length = u32::try_from(self.take_number()).ok()?;
-                self.open.push((self.input, u64::from(length)));
+                self.open.push(OpenMessage { message: self.input, remaining: u64::from(length), seen: 0 });
                 self.expected = Expected::Key;
                 self.others += std::mem::take(&mut self.decoded);
             }
@@ -211,13 +239,17 @@ impl Reader {
                 _ => return None,
             },
             Expected::Length(field) => {
-                let message = self.open.last().and_then(|(message, _)| self.schema.messages.get(*message))?;
-                let field = message.get(&field).copied();
-                self.decoded += field.map_or(0, |field| field.size);
+                let open = self.open.last_mut()?;
+                // A field with a higher number counts as a first one each time.
+                let bit = 1_u64.checked_shl(field).unwrap_or(0);
+                let is_first = open.seen & bit == 0;
+                open.seen |= bit;
+                let field = self.schema.messages.get(open.message)?.get(&field).copied();
+                self.decoded += field.map_or(0, |field| if is_first { field.first } else { field.size });
                 match field.and_then(|field| field.message) {
                     Some(nested) => {
                         self.consume(number)?;
-                        self.open.push((nested, number));
+                        self.open.push(OpenMessage { message: nested, remaining: number, seen: 0 });
                         self.expected = Expected::Key;
                     }
                     None => self.read_content(number)?,
@@ -240,8 +272,8 @@ impl Reader {
 
     /// Takes bytes from the innermost message. `None` if it has fewer.
     fn consume(&mut self, length: u64) -> Option<()> {
-        let (_, remaining) = self.open.last_mut()?;
-        *remaining = remaining.checked_sub(length)?;
+        let open = self.open.last_mut()?;
+        open.remaining = open.remaining.checked_sub(length)?;
         Some(())
     }
 
@@ -249,7 +281,7 @@ impl Reader {
         if self.bits != 0 || !matches!(self.expected, Expected::Key) {
             return;
         }
-        while self.open.pop_if(|(_, remaining)| *remaining == 0).is_some() {}
+        while self.open.pop_if(|open| open.remaining == 0).is_some() {}
         if self.open.is_empty() {
             self.expected = Expected::FrameHeader;
         }
