@@ -28,7 +28,10 @@ pub(crate) mod strategies;
 mod tests;
 
 pub use execution::known_outcome;
-pub use plan::{SharedLists, SharedReasons, append_fragment, with_shared_lists, with_shared_reasons, without_sharers};
+pub use plan::{
+    SharedLists, SharedReasons, append_fragment, unshared_sizes, with_shared_lists, with_shared_reasons,
+    without_sharers,
+};
 pub use resources::{resources_from_wire, resources_to_wire};
 pub(crate) use snapshot::{check, check_references, partial};
 pub use snapshot::{check_catalogs, check_snapshot};

@@ -13,7 +13,7 @@ pub use what_if::{MAX_ADDED_PODS, add_pods, without_node};
 
 use crate::solve::{InvalidPlan, PlanFailure, solve};
 use plimsoll_model::plan::Plan;
-use plimsoll_proto::convert::{ConvertError, with_shared_reasons};
+use plimsoll_proto::convert::{ConvertError, unshared_sizes, with_shared_reasons};
 use plimsoll_proto::plan::v1 as wire;
 use plimsoll_proto::scheduler::v1::{
     ExplainRequest, ExplainResponse, PlanRequest, PlanResponse, WhatIfRequest, WhatIfResponse,
@@ -35,10 +35,10 @@ pub enum AnswerError {
     /// The planner failed, and not because of some pending pods.
     #[error(transparent)]
     Plan(#[from] PlanFailure),
-    /// The response takes this many bytes, which is more than a message may have.
+    /// The response takes at least this many bytes, which is more than a message may have.
     #[error(
-        "the response takes {0} bytes, more than the limit of {MAX_ENCODING_BYTES}: set shared_lists in the request \
-         if it is not set, or ask for fewer pods at once"
+        "the response takes at least {0} bytes, more than the limit of {MAX_ENCODING_BYTES}: set shared_lists in the \
+         request if it is not set, or ask for fewer pods at once"
     )]
     TooLarge(usize),
 }
@@ -52,6 +52,14 @@ impl From<InvalidPlan> for AnswerError {
 impl AnswerError {
     pub(crate) fn request(path: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Request(ConvertError::new(path, message))
+    }
+
+    /// Checks the size of a response.
+    ///
+    /// # Errors
+    /// [`Self::TooLarge`].
+    pub fn check_size(bytes: usize) -> Result<(), Self> {
+        if bytes > MAX_ENCODING_BYTES { Err(Self::TooLarge(bytes)) } else { Ok(()) }
     }
 }
 
@@ -96,12 +104,18 @@ pub fn plan(request: &PlanRequest) -> Result<PlanResponse, Status> {
 pub(crate) fn plan_of(request: PlanRequest, cancel: &Cancel) -> Result<PlanResponse, AnswerError> {
     let input = SolveInput::new(request.snapshot, request.catalogs, request.options)?;
     let plan = solve(&input.snapshot, &input.catalogs, &input.options, cancel)?;
-    Ok(PlanResponse { plan: Some(to_wire(&plan, request.shared_lists)) })
+    Ok(PlanResponse { plan: Some(to_wire(&plan, request.shared_lists)?) })
 }
 
-/// Converts a plan for a response. A caller that does not ask for shared lists may not know `like`.
-fn to_wire(plan: &Plan, shared_lists: bool) -> wire::Plan {
-    if shared_lists { with_shared_reasons(plan) } else { plan.into() }
+/// Converts a plan for a response. A caller that does not ask for shared lists may not know `like`. Lists that are
+/// repeated may take far more memory than a response may, so they are measured first.
+fn to_wire(plan: &Plan, shared_lists: bool) -> Result<wire::Plan, AnswerError> {
+    if shared_lists {
+        return Ok(with_shared_reasons(plan));
+    }
+    let (launches, unschedulable) = unshared_sizes(plan);
+    AnswerError::check_size(launches + unschedulable)?;
+    Ok(plan.into())
 }
 
 /// Explains where a pod goes or why it has no place, or what is planned for a node.

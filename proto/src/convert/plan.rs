@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 mod shared;
 
-pub use shared::{SharedLists, SharedReasons, with_shared_lists, with_shared_reasons};
+pub use shared::{SharedLists, SharedReasons, unshared_sizes, with_shared_lists, with_shared_reasons};
 
 wire_enum!(
     wire::ReasonCode,

@@ -1,5 +1,8 @@
 use super::strategies::{catalog, snapshot};
-use super::{ConvertError, append_fragment, check_catalogs, check_snapshot, with_shared_lists, with_shared_reasons};
+use super::{
+    ConvertError, append_fragment, check_catalogs, check_snapshot, encoded_size, unshared_sizes, with_shared_lists,
+    with_shared_reasons,
+};
 use crate::{catalog::v1 as catalog_wire, plan::v1 as plan_wire, snapshot::v1 as wire};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::plan::{Plan, Unschedulable};
@@ -190,6 +193,20 @@ fn a_virtual_pod_is_pending_and_names_its_buffer() {
 #[test]
 fn plans_round_trip() -> Result<(), ConvertError> {
     assert_eq!(plan_wire::Plan::from(&Plan::try_from(plan())?), plan());
+    Ok(())
+}
+
+#[test]
+fn sizes_without_shared_lists_are_known_before_the_message() -> Result<(), ConvertError> {
+    let mut plan = Plan::try_from(plan())?;
+    let (launch, pod) = (plan.launches[0].clone(), plan.unschedulable[0].clone());
+    plan.launches.extend(vec![launch; 200]);
+    plan.unschedulable.extend(vec![pod; 200]);
+    let message = plan_wire::Plan::from(&plan);
+    let without_launches = plan_wire::Plan { launches: Vec::new(), ..message.clone() };
+    let without_both = plan_wire::Plan { unschedulable: Vec::new(), ..without_launches.clone() };
+    let [whole, pods, rest] = [&message, &without_launches, &without_both].map(encoded_size);
+    assert_eq!(unshared_sizes(&plan), (whole - pods, pods - rest));
     Ok(())
 }
 

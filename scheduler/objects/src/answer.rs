@@ -4,7 +4,7 @@ use crate::lines;
 use plimsoll_catalog::file;
 use plimsoll_manifests::{ManifestError, Manifests, Offers, Place, Question, QuestionError, Text, read_json};
 use plimsoll_model::time::Timestamp;
-use plimsoll_proto::convert::{ConvertError, with_shared_lists, with_shared_reasons};
+use plimsoll_proto::convert::{ConvertError, unshared_sizes, with_shared_lists, with_shared_reasons};
 use plimsoll_proto::objects::v1::{IgnoredKind, PlanObjectsRequest, PlanObjectsResponse};
 use plimsoll_scheduler::answer::{AnswerError, in_process, options_from_wire, place_waiting};
 use plimsoll_solver::Cancel;
@@ -46,7 +46,13 @@ pub fn plan_objects(
         .into_iter()
         .map(|(kind, count)| IgnoredKind { kind, count: u32::try_from(count).unwrap_or(u32::MAX) });
     // A caller that does not ask for shared lists may not know `like` of unschedulable pods.
-    let wire_plan = if shared_lists { with_shared_reasons(&plan) } else { with_shared_lists(&plan) };
+    let wire_plan = if shared_lists {
+        with_shared_reasons(&plan)
+    } else {
+        // Before the reasons are repeated, which may take far more memory than a response may.
+        AnswerError::check_size(unshared_sizes(&plan).1)?;
+        with_shared_lists(&plan)
+    };
     let unknown = manifests.unknown_fields.iter();
     let unknown = unknown.map(|(field, count)| format!("{field} is ignored, since no such field is known ({count})"));
     let lines = unknown.chain(lines::of(&plan)).collect();

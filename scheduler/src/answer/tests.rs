@@ -15,6 +15,7 @@ use plimsoll_proto::scheduler::v1::{MorePods, PriceChange, Supposition};
 use plimsoll_proto::{catalog::v1 as catalog_wire, plan::v1 as plan_wire, snapshot::v1 as snapshot_wire};
 use proptest::prelude::*;
 use prost::Message as _;
+use std::sync::Arc;
 
 fn wire_catalogs() -> Vec<catalog_wire::Catalog> {
     catalogs().values().map(Into::into).collect()
@@ -135,6 +136,16 @@ fn lists_are_shared_if_the_request_asks_for_it() {
     let both = what_if(true);
     assert_eq!((both.baseline, both.supposed), (Some(shared.clone()), Some(shared.clone())));
     assert_eq!(Plan::try_from(shared), Plan::try_from(repeated));
+}
+
+#[test]
+fn lists_that_make_a_response_too_large_are_not_repeated() {
+    let mut planned: Plan = plan(&plan_request(&waiting(1))).unwrap().plan.unwrap().try_into().unwrap();
+    let mut launch = planned.launches[0].clone();
+    launch.offerings = Arc::new(vec![launch.offerings[0].clone(); 10_000]);
+    planned.launches = vec![launch; 100];
+    assert!(to_wire(&planned, true).is_ok());
+    assert!(matches!(to_wire(&planned, false), Err(AnswerError::TooLarge(_))));
 }
 
 #[test]

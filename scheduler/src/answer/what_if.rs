@@ -53,8 +53,8 @@ pub(crate) fn what_if_of(request: WhatIfRequest, cancel: &Cancel) -> Result<What
     let plan = |input: &SolveInput| solve(&input.snapshot, &input.catalogs, &input.options, cancel);
     let (baseline, supposed) = (plan(&input)?, plan(&supposed)?);
     Ok(WhatIfResponse {
-        baseline: Some(to_wire(&baseline, request.shared_lists)),
-        supposed: Some(to_wire(&supposed, request.shared_lists)),
+        baseline: Some(to_wire(&baseline, request.shared_lists)?),
+        supposed: Some(to_wire(&supposed, request.shared_lists)?),
     })
 }
 

@@ -4,7 +4,6 @@ use super::{Core, lost, overloaded};
 use crate::answer::AnswerError;
 use plimsoll_runtime::connection::Peer;
 use plimsoll_runtime::request_body::MemoryShare;
-use plimsoll_runtime::serve::MAX_ENCODING_BYTES;
 use plimsoll_runtime::telemetry::extract_cycle_id;
 use plimsoll_runtime::workers::WorkError;
 use plimsoll_solver::Cancel;
@@ -84,8 +83,8 @@ impl OpenPort {
 
 /// The response, if it is not too large for a message.
 fn sendable<A: Message>(response: A) -> Result<A, AnswerError> {
-    let bytes = response.encoded_len();
-    if bytes > MAX_ENCODING_BYTES { Err(AnswerError::TooLarge(bytes)) } else { Ok(response) }
+    AnswerError::check_size(response.encoded_len())?;
+    Ok(response)
 }
 
 /// Ends the solve once nobody waits for the answer.

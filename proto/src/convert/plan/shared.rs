@@ -2,6 +2,7 @@
 //! their reasons.
 
 use super::{to_wire, wire, without_lists, without_sharers};
+use crate::convert::encoded_size;
 use plimsoll_model::plan::{Launch, OfferingChoice, Plan, Reason, Unschedulable};
 use plimsoll_model::requirements::NodeSelectorRequirement;
 use std::collections::HashMap;
@@ -19,6 +20,42 @@ pub fn with_shared_reasons(plan: &Plan) -> wire::Plan {
     let mut reasons = SharedReasons::default();
     let unschedulable = plan.unschedulable.iter().map(|pod| reasons.pod(pod)).collect();
     wire::Plan { unschedulable, ..with_shared_launches(plan) }
+}
+
+/// Sizes in bytes of the launches and of the unschedulable pods of a plan in a message in which they share no lists.
+/// The message could take gigabytes, so each list is only converted once.
+#[must_use]
+pub fn unshared_sizes(plan: &Plan) -> (usize, usize) {
+    let mut lists: HashMap<(usize, usize), usize> = HashMap::new();
+    let launch = |launch: &Launch| {
+        let lists = *lists.entry(addresses(launch)).or_insert_with(|| {
+            let offerings = to_wire(launch.offerings.as_slice());
+            let requirements = to_wire(launch.requirements.as_slice());
+            encoded_size(&wire::Launch { offerings, requirements, ..wire::Launch::default() })
+        });
+        delimited(encoded_size(&without_lists(launch)) + lists)
+    };
+    let launches: usize = plan.launches.iter().map(launch).sum();
+    let mut reasons: HashMap<usize, usize> = HashMap::new();
+    let pod = |pod: &Unschedulable| {
+        let reasons = *reasons.entry(Arc::as_ptr(&pod.reasons) as usize).or_insert_with(|| {
+            let reasons = to_wire(pod.reasons.as_slice());
+            encoded_size(&wire::Unschedulable { reasons, ..wire::Unschedulable::default() })
+        });
+        let header = wire::Unschedulable { pod: Some((&pod.pod).into()), ..wire::Unschedulable::default() };
+        delimited(encoded_size(&header) + reasons)
+    };
+    (launches, plan.unschedulable.iter().map(pod).sum())
+}
+
+/// Size of a message of this size in a list, whose field number is below 16.
+fn delimited(bytes: usize) -> usize {
+    1 + prost::length_delimiter_len(bytes) + bytes
+}
+
+/// Addresses of the lists of a launch.
+fn addresses(launch: &Launch) -> (usize, usize) {
+    (Arc::as_ptr(&launch.offerings) as usize, Arc::as_ptr(&launch.requirements) as usize)
 }
 
 /// Converts a plan without its unschedulable pods.
@@ -46,8 +83,7 @@ impl<'a> SharedLists<'a> {
     pub fn launch(&mut self, launch: &'a Launch) -> wire::Launch {
         let index = self.launches;
         self.launches = index.saturating_add(1);
-        let addresses = (Arc::as_ptr(&launch.offerings) as usize, Arc::as_ptr(&launch.requirements) as usize);
-        let first = *self.by_address.entry(addresses).or_insert_with(|| {
+        let first = *self.by_address.entry(addresses(launch)).or_insert_with(|| {
             let content = (launch.offerings.as_slice(), launch.requirements.as_slice());
             *self.by_content.entry(content).or_insert(index)
         });
