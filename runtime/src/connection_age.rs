@@ -1,4 +1,5 @@
-//! Ends a connection at a maximum age, whatever its calls do, or once one of its calls asks for it.
+//! Ends a connection at a maximum age, whatever its calls do, once one of its calls asks for it, or if it never begins
+//! to speak HTTP/2.
 
 use std::{
     future::Future,
@@ -10,6 +11,7 @@ use std::{
 
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
+    sync::OwnedSemaphorePermit,
     time::Sleep,
 };
 use tokio_util::sync::{CancellationToken, DropGuard, WaitForCancellationFutureOwned};
@@ -20,6 +22,13 @@ use crate::connection::{Connection, Peer};
 /// Maximum time from the beginning of the answer of a bounded call until its caller has received it. 16 MiB arrive
 /// within it at 2.3 Mbit/s.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Maximum time until the HTTP/2 preface has arrived, which clients send at once. After it, pings detect a vanished
+/// peer.
+pub(crate) const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Size of the HTTP/2 preface.
+const PREFACE_BYTES: usize = 24;
 
 /// What the calls of a connection know of it.
 #[derive(Clone, Debug)]
@@ -58,13 +67,20 @@ pub(crate) struct AgeLimited {
     end: CancellationToken,
     ended: Pin<Box<WaitForCancellationFutureOwned>>,
     too_old: Pin<Box<Sleep>>,
+    /// Missing bytes of the preface, and the end of the time for it.
+    preface: Option<(usize, Pin<Box<Sleep>>)>,
+    /// Counts the connection.
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl AgeLimited {
-    pub(crate) fn new(connection: Connection, max_age: Duration) -> Self {
+    /// The permit is given back with the end of the connection.
+    pub(crate) fn new(connection: Connection, max_age: Duration, permit: Option<OwnedSemaphorePermit>) -> Self {
         let end = CancellationToken::new();
         let ended = Box::pin(end.clone().cancelled_owned());
-        Self { connection, end, ended, too_old: Box::pin(tokio::time::sleep(max_age)) }
+        let too_old = Box::pin(tokio::time::sleep(max_age));
+        let preface = Some((PREFACE_BYTES, Box::pin(tokio::time::sleep(PREFACE_TIMEOUT))));
+        Self { connection, end, ended, too_old, preface, _permit: permit }
     }
 
     /// The connection, unless it is too old or was ended. A peer that does not read must not prevent the end, so writes
@@ -89,8 +105,19 @@ impl Connected for AgeLimited {
 }
 
 impl AsyncRead for AgeLimited {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        self.open(cx)?.poll_read(cx, buffer)
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buffer.filled().len();
+        let result = this.open(cx)?.poll_read(cx, buffer);
+        if let Some((missing, timeout)) = &mut this.preface {
+            *missing = missing.saturating_sub(buffer.filled().len().saturating_sub(before));
+            if *missing == 0 {
+                this.preface = None;
+            } else if timeout.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "no HTTP/2 preface in time")));
+            }
+        }
+        result
     }
 }
 

@@ -1,10 +1,10 @@
 //! gRPC servers: health, reflection, limits, mutual TLS, and a graceful shutdown.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, io, net::IpAddr, sync::Arc, time::Duration};
 
 use futures::{Stream, StreamExt, stream};
 use parking_lot::Mutex;
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, sync::Semaphore};
 use tokio_util::sync::CancellationToken;
 use tonic::{body::Body, server::NamedService, service::Routes, transport::Server};
 use tonic_health::{ServingStatus, server::HealthReporter};
@@ -29,6 +29,14 @@ pub const MAX_ENCODING_BYTES: usize = MAX_DECODING_BYTES;
 /// Maximum number of concurrent handshakes on one port; each may last [`crate::tls::HANDSHAKE_TIMEOUT`]. More callers
 /// wait in the backlog.
 pub const MAX_HANDSHAKES: usize = 64;
+
+/// Maximum number of them with one peer: more than a client begins at once, and few enough that one peer that does not
+/// finish its handshakes does not keep others out.
+const MAX_HANDSHAKES_PER_PEER: usize = 8;
+
+/// Maximum number of connections of one port, which bounds memory and file descriptors. Far more than a cluster has
+/// watchers. More callers wait.
+const MAX_CONNECTIONS: usize = 256;
 
 /// Delay after a failed accept, which mostly means that file descriptors have run out: an immediate retry would only
 /// use CPU.
@@ -217,7 +225,15 @@ impl GrpcServer {
         let Self { routes, names, health, metrics, max_calls, max_memory, inspect } = self;
         let layer = RpcLayer::new(metrics, &names, max_calls, inspect).with_max_memory(max_memory);
         let age_at_end = MAX_CONNECTION_AGE.saturating_add(MAX_CONNECTION_AGE_GRACE);
-        let incoming = incoming.map(move |connection| connection.map(|it| AgeLimited::new(it, age_at_end)));
+        let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let incoming = incoming.then(move |connection| {
+            let permits = Arc::clone(&permits);
+            async move {
+                // The semaphore is never closed.
+                let permit = permits.acquire_owned().await.ok();
+                connection.map(|it| AgeLimited::new(it, age_at_end, permit))
+            }
+        });
         for name in &names {
             health.set_service_status(name, ServingStatus::Serving).await;
         }
@@ -264,6 +280,7 @@ impl GrpcServer {
 /// Connections of a listener after their handshakes. Never ends; callers whose handshake fails are skipped.
 fn incoming(listener: TcpListener, tls: Option<Tls>) -> impl Stream<Item = io::Result<Connection>> {
     let last_refusal = Arc::new(Mutex::new(None));
+    let handshakes = Handshakes::default();
     stream::unfold(listener, |listener| async move {
         loop {
             match listener.accept().await {
@@ -276,12 +293,16 @@ fn incoming(listener: TcpListener, tls: Option<Tls>) -> impl Stream<Item = io::R
         }
     })
     .map(move |tcp| {
-        let (tls, last_refusal) = (tls.clone(), Arc::clone(&last_refusal));
+        let (tls, last_refusal, handshakes) = (tls.clone(), Arc::clone(&last_refusal), handshakes.clone());
         async move {
             let peer = tcp.peer_addr().ok();
             // Small frames depend on each other; waiting to fill packets would delay every call.
             let _best_effort = tcp.set_nodelay(true);
             let Some(tls) = tls else { return Some(Ok(Connection::Plain(tcp))) };
+            let Some(_handshake) = peer.and_then(|peer| handshakes.begin(peer.ip())) else {
+                log_refusal(&mut last_refusal.lock(), peer, &io::Error::other("too many handshakes with this peer"));
+                return None;
+            };
             match tls.accept(tcp).await {
                 Ok(connection) => Some(Ok(connection)),
                 Err(error) => {
@@ -293,6 +314,41 @@ fn incoming(listener: TcpListener, tls: Option<Tls>) -> impl Stream<Item = io::R
     })
     .buffer_unordered(MAX_HANDSHAKES)
     .filter_map(std::future::ready)
+}
+
+/// Numbers of handshakes in progress by peer.
+#[derive(Clone, Default)]
+struct Handshakes(Arc<Mutex<BTreeMap<IpAddr, usize>>>);
+
+/// A handshake in progress, until it is dropped.
+struct Handshake {
+    all: Handshakes,
+    peer: IpAddr,
+}
+
+impl Handshakes {
+    /// Begins a handshake unless the peer has the maximum of them.
+    fn begin(&self, peer: IpAddr) -> Option<Handshake> {
+        let mut counts = self.0.lock();
+        let count = counts.entry(peer).or_default();
+        if *count >= MAX_HANDSHAKES_PER_PEER {
+            return None;
+        }
+        *count += 1;
+        Some(Handshake { all: self.clone(), peer })
+    }
+}
+
+impl Drop for Handshake {
+    fn drop(&mut self) {
+        let mut counts = self.all.0.lock();
+        if let Some(count) = counts.get_mut(&self.peer) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.peer);
+            }
+        }
+    }
 }
 
 /// Logs at most one line per second, because anyone who reaches the port can cause these.

@@ -1,9 +1,11 @@
 use super::*;
-use crate::connection_age::ANSWER_TIMEOUT;
+use crate::connection_age::{ANSWER_TIMEOUT, PREFACE_TIMEOUT};
 use hyper_util::rt::TokioIo;
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::sync::mpsc::UnboundedSender;
 use tonic::transport::{Channel, Endpoint};
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 use tower::ServiceExt;
@@ -33,6 +35,22 @@ fn counted(
     });
     let channel = Endpoint::from_static("http://memory.test").connect_with_connector_lazy(connector);
     (HealthClient::new(channel), connections, serving)
+}
+
+/// A server with only the health service. Connections are sent to it.
+fn listening() -> UnboundedSender<io::Result<Connection>> {
+    let (sender, receiver) = tokio::sync::mpsc::unbounded_channel::<io::Result<Connection>>();
+    let incoming = stream::unfold(receiver, |mut receiver| async move { Some((receiver.recv().await?, receiver)) })
+        .chain(stream::pending());
+    tokio::spawn(GrpcServer::default().serve_incoming(incoming, CancellationToken::new()));
+    sender
+}
+
+/// A new connection to the server.
+fn connect(server: &UnboundedSender<io::Result<Connection>>) -> DuplexStream {
+    let (ours, theirs) = tokio::io::duplex(64 * 1024);
+    server.send(Ok(Connection::Memory(theirs, None))).unwrap();
+    ours
 }
 
 fn whole_server() -> HealthCheckRequest {
@@ -141,4 +159,53 @@ async fn an_answer_that_is_not_read_holds_its_place_for_a_minute_at_most() {
     }
     assert!(began.elapsed() >= ANSWER_TIMEOUT, "{:?}", began.elapsed());
     drop(unread);
+}
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_without_a_preface_is_closed() {
+    let server = listening();
+    for sent in [&PREFACE[..0], &PREFACE[..10]] {
+        let mut connection = connect(&server);
+        let began = tokio::time::Instant::now();
+        connection.write_all(sent).await.unwrap();
+        let _end = connection.read_to_end(&mut Vec::new()).await;
+        assert_eq!(began.elapsed().as_secs(), PREFACE_TIMEOUT.as_secs());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_are_bounded() {
+    let server = listening();
+    let mut others = Vec::new();
+    for _ in 0..MAX_CONNECTIONS {
+        let mut connection = connect(&server);
+        connection.write_all(PREFACE).await.unwrap();
+        others.push(connection);
+    }
+    let connector = tower::service_fn(move |_: http::Uri| {
+        let ours = connect(&server);
+        async move { Ok::<_, io::Error>(TokioIo::new(ours)) }
+    });
+    let channel = Endpoint::from_static("http://memory.test").connect_with_connector_lazy(connector);
+    let mut client = HealthClient::new(channel);
+    let check = client.check(whole_server());
+    tokio::pin!(check);
+    tokio::time::timeout(Duration::from_secs(1), check.as_mut()).await.unwrap_err();
+    drop(others.pop());
+    tokio::time::timeout(Duration::from_secs(1), check).await.unwrap().unwrap();
+}
+
+#[test]
+fn handshakes_are_bounded_by_peer() {
+    let handshakes = Handshakes::default();
+    let [one, other] = [[10_u8, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
+    let mut begun: Vec<_> = (0..MAX_HANDSHAKES_PER_PEER).map(|_| handshakes.begin(one).unwrap()).collect();
+    assert!(handshakes.begin(one).is_none());
+    assert!(handshakes.begin(other).is_some());
+    begun.pop();
+    assert!(handshakes.begin(one).is_some(), "the last one was dropped at once");
+    drop(begun);
+    assert!(handshakes.0.lock().is_empty());
 }
