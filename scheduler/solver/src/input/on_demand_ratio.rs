@@ -124,11 +124,11 @@ pub(crate) fn applied(
 /// The pods by `key`. Among equals, any first part of the list has about the same share of the pods of each shape. If
 /// that is not possible, pods with a lower `cost` come first. Shape ids decide last, so that the order is the same in
 /// each plan.
-fn in_proportion<'a>(
-    mut pods: Vec<&'a Pod>,
+fn in_proportion(
+    mut pods: Vec<&Pod>,
     cost: impl Fn(&ShapeId) -> i128,
     key: impl Fn(&Pod) -> (u8, Choice),
-) -> Vec<&'a Pod> {
+) -> Vec<&Pod> {
     pods.sort_by_key(|pod| (key(pod), &pod.shape, &pod.namespace, &pod.name, &pod.uid));
     let mut order = Vec::with_capacity(pods.len());
     for same in pods.chunk_by(|a, b| (key(a), &a.shape) == (key(b), &b.shape)) {
