@@ -166,7 +166,9 @@ impl LaunchQueue {
     #[must_use]
     pub fn activate(&self, group: &str) -> Option<ActiveGroup<'_>> {
         let id = group.to_owned();
-        self.active.lock().insert(id.clone()).then_some(ActiveGroup { queue: self, id })
+        // The lock must be free again: dropping an `ActiveGroup` takes it.
+        let is_new = self.active.lock().insert(id.clone());
+        is_new.then(|| ActiveGroup { queue: self, id })
     }
 
     /// Whether a group is queued or being executed.

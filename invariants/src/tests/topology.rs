@@ -89,55 +89,6 @@ fn required_pod_affinity_is_respected() {
     accepted(|case| web(case, "new", |shape| shape.pod_affinity.push(term(label::HOSTNAME, false))));
 }
 
-/// kube-scheduler binds one pod after another. If a matching pod runs elsewhere, neither of two pods can be the first
-/// in another domain.
-#[test]
-fn pods_that_wait_for_each_other_have_no_first_one() {
-    let together = |case: &mut Case, term: &PodAffinityTerm| {
-        pin(case);
-        case.plan.placements.clear();
-        case.plan.launches[0].pods.insert(0, pod_ref("fits"));
-        for pod in ["fits", "new"] {
-            web(case, pod, |shape| shape.pod_affinity.push(term.clone()));
-        }
-    };
-    rejected("cannot run on launch launch: podAffinity over topology.kubernetes.io/zone", |case| {
-        together(case, &term(label::ZONE, false));
-        web(case, "stays", |_| {});
-    });
-    accepted(|case| together(case, &term(label::ZONE, false)));
-    accepted(|case| {
-        together(case, &term(label::ZONE, false));
-        // Another pod that the plan puts there comes first.
-        web(case, "fits", |_| {});
-        web(case, "stays", |_| {});
-    });
-    let db = |term: &mut PodAffinityTerm| {
-        let match_labels = [("app".to_owned(), "db".to_owned())].into();
-        term.selector = Some(LabelSelector { match_labels, match_expressions: Vec::new() });
-    };
-    let each_other = |case: &mut Case| {
-        let (to_web, mut to_db) = (term(label::ZONE, false), term(label::ZONE, false));
-        db(&mut to_db);
-        pin(case);
-        case.plan.placements.clear();
-        case.plan.launches[0].pods.insert(0, pod_ref("fits"));
-        web(case, "fits", |shape| shape.pod_affinity.push(to_db));
-        case.reshape("new", |shape| {
-            shape.labels.insert("app".into(), "db".into());
-            shape.pod_affinity.push(to_web);
-        });
-    };
-    rejected("pod ns/fits cannot run on launch launch: podAffinity over topology.kubernetes.io/zone", each_other);
-    accepted(|case| {
-        each_other(case);
-        // The first pod follows a running one, and the other follows the first.
-        add_node(case, |_| {});
-        case.pod("stays").state = PodState::Bound(NodeName::from("n9"));
-        case.reshape("stays", |shape| drop(shape.labels.insert("app".into(), "db".into())));
-    });
-}
-
 #[test]
 fn required_topology_spread_is_respected() {
     // Two pods in zone-a, none in zone-b.

@@ -152,7 +152,7 @@ fn room_that_is_paid_for_is_used_first() {
 
 #[test]
 fn pods_leave_nodes_with_devices_to_those_that_need_them() {
-    let mut wanting = shape(100, 1);
+    let mut wanting = shape(1000, 1);
     wanting.requests.set("nvidia.com/gpu", 1);
     for name in ["a", "z"] {
         let mut cluster = Cluster::new();
