@@ -125,22 +125,3 @@ async fn the_next_plan_keeps_a_node_whose_removal_was_undone() {
     let took = fixture.until("the node is kept", is_kept).await;
     assert!(took < SECOND, "{took:?}");
 }
-
-#[tokio::test(start_paused = true)]
-async fn only_launches_and_status_tell_of_virtual_pods() {
-    let (fixture, _watcher) = Fixture::with_watcher().await;
-    fixture.set_schedulers(|state| state.impossible.push("capacity-buffer-spare-1".to_owned()));
-    fixture.replica_set("web", 1);
-    let buffer = json!({"apiVersion": "autoscaling.x-k8s.io/v1beta1", "kind": "CapacityBuffer",
-        "metadata": {"name": "spare"},
-        "spec": {"scalableRef": {"apiGroup": "apps", "kind": "ReplicaSet", "name": "web"}, "replicas": 2}});
-    fixture.put(ResourceId::CAPACITY_BUFFERS, "spare", buffer, &json!({}));
-    fixture.until("a launch was requested", || !fixture.actuator.launches().is_empty()).await;
-    let execution = fixture.actuator.with(|state| state.executions[0].1.clone());
-    let launched: Vec<&str> = execution.plan.launched_pods().map(|pod| pod.name.as_str()).collect();
-    assert_eq!(launched, ["default/capacity-buffer-spare-2"]);
-    let uids: Vec<_> = execution.plan.launched_pods().map(|pod| pod.uid.clone()).collect();
-    assert_eq!(execution.virtual_pods.into_iter().collect::<Vec<_>>(), uids);
-    assert_eq!(execution.plan.unschedulable, [], "nobody could look for the pod");
-    assert_eq!(execution.buffers.len(), 1);
-}
