@@ -70,3 +70,18 @@ fn pods_that_follow_others_to_their_hosts_share_these() {
     assert_eq!(launched(&plan), [("c5.large".to_owned(), 3), ("c5.large".to_owned(), 3)]);
     assert_eq!((plan.hourly.0, plan.lower_bound.0), (200_000, 200_000));
 }
+
+/// The running pod counts for one of the terms, so kube-scheduler accepts no first pod in any zone.
+#[test]
+fn a_pod_that_matches_all_affinity_terms_in_some_domain_excludes_a_first_pod() {
+    for (counted, runs) in [(true, 0), (false, 2)] {
+        let mut web = app("web", 100);
+        web.pod_affinity = vec![affinity(label::CAPACITY_TYPE, false, "web"), affinity(label::ZONE, false, "web")];
+        let mut cluster = Cluster::new();
+        let labels = &mut cluster.node("n1", "c5.large").labels;
+        labels.retain(|label, _| label != label::ZONE && (counted || label != label::CAPACITY_TYPE));
+        cluster.bound("running", "n1", &app("web", 100));
+        let plan = cluster.pending("web", 2, &web).plan();
+        assert_eq!(2 - plan.unschedulable.len(), runs, "{counted}: {plan:#?}");
+    }
+}

@@ -251,21 +251,6 @@ fn of_several_affinity_terms_one_pod_must_match_all() {
     assert_eq!(distinct(&plan, |one| &one.zone), ["zone-b"]);
 }
 
-/// The running pod counts for one of the terms, so kube-scheduler accepts no first pod in any zone.
-#[test]
-fn a_pod_that_matches_all_affinity_terms_in_some_domain_excludes_a_first_pod() {
-    for (counted, runs) in [(true, 0), (false, 2)] {
-        let mut web = app("web", 100);
-        web.pod_affinity = vec![affinity(label::CAPACITY_TYPE, false, "web"), affinity(label::ZONE, false, "web")];
-        let mut cluster = Cluster::new();
-        let labels = &mut cluster.node("n1", "c5.large").labels;
-        labels.retain(|label, _| label != label::ZONE && (counted || label != label::CAPACITY_TYPE));
-        cluster.bound("running", "n1", &app("web", 100));
-        let plan = cluster.pending("web", 2, &web).plan();
-        assert_eq!(2 - plan.unschedulable.len(), runs, "{counted}: {plan:#?}");
-    }
-}
-
 #[test]
 fn a_spread_over_an_open_label_looks_at_the_values_its_pods_may_have() {
     let mut web = app("web", 500);
