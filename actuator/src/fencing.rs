@@ -64,6 +64,12 @@ impl Fence {
         self.epoch
     }
 
+    /// Writes the epoch into the Lease, and waits for that. Until a claim has this epoch, only the Lease tells the next
+    /// leader about it. Does not return if the lease is lost before.
+    pub async fn record_epoch(&self) {
+        self.guard.raise_epoch(self.epoch).await;
+    }
+
     /// The reason why writes are paused, if they are.
     #[must_use]
     pub fn paused(&self) -> Option<String> {

@@ -128,6 +128,8 @@ async fn take_over(process: &Process, guard: LeaseGuard, pause: watch::Receiver<
     let claims = list_claims(&process.connections.reads()).await;
     let seeds: Vec<_> = claims.iter().map(|claim| seed(claim, None)).collect();
     let fence = Fence::new(guard, claims.iter().filter_map(epoch_of).max(), pause);
+    // Before the first position of the ledger is given out: the next leader must not have the same epoch.
+    fence.record_epoch().await;
     let (ledger, problems) = Ledger::from_claims(fence.epoch(), &seeds);
     for problem in problems {
         tracing::error!(%problem, "NodePool launches nothing until the annotation is fixed or the NodeClaim is deleted");

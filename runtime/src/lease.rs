@@ -24,6 +24,7 @@ mod config;
 mod guard;
 
 pub use config::{LeaseConfig, LeaseError};
+use guard::TransitionCount;
 pub use guard::{LeaseGuard, LeaseState};
 
 /// Timeout of a single request for the Lease. Two requests fit into the renew deadline; the timeout also ends the
@@ -134,19 +135,33 @@ impl Election {
 
     /// Renews the Lease if `current` is what the API server has and this process holds it.
     async fn renew_from(&mut self, guard: &LeaseGuard, current: Lease) -> Result<bool, RequestError> {
-        let spec = current.spec.clone().unwrap_or_default();
-        if spec.holder_identity.as_deref() != Some(&*self.config.holder) || epoch(&spec) != guard.epoch {
+        if !self.is_held(guard, &current) {
             return Ok(false);
         }
+        let spec = current.spec.clone().unwrap_or_default();
         let sent = Instant::now();
-        let renewed = LeaseSpec { renew_time: Some(MicroTime(self.clock.now())), ..self.ours(&spec) };
+        let wanted = guard.count.borrow().wanted;
+        let renewed = LeaseSpec {
+            renew_time: Some(MicroTime(self.clock.now())),
+            lease_transitions: transitions(wanted),
+            ..self.ours(&spec)
+        };
         // Until the response: this future may be dropped before.
         self.unsure = true;
         let written = self.write(Lease { spec: Some(renewed), ..current }).await?;
         self.observe(written);
+        guard.count.send_modify(|count| count.written = wanted);
         *guard.valid_until.lock() = sent + self.config.duration;
         self.leading = Some((guard.clone(), sent));
         Ok(true)
+    }
+
+    /// Whether this process holds the Lease in the epoch of `guard`, whose count it may have raised.
+    fn is_held(&self, guard: &LeaseGuard, lease: &Lease) -> bool {
+        let spec = lease.spec.as_ref();
+        let holder = spec.and_then(|spec| spec.holder_identity.as_deref());
+        let counts = guard.epoch..=guard.count.borrow().wanted;
+        holder == Some(&*self.config.holder) && counts.contains(&spec.map(epoch).unwrap_or_default())
     }
 
     /// Reads the Lease and acquires it if it is free or has been unchanged for its whole duration.
@@ -190,8 +205,7 @@ impl Election {
 
     /// One more than the highest seen count; 0 if no Lease was seen.
     fn next_transitions(&self) -> Option<i32> {
-        let next = self.highest.map_or(0, |highest| highest.saturating_add(1));
-        Some(i32::try_from(next).unwrap_or(i32::MAX))
+        transitions(self.highest.map_or(0, |highest| highest.saturating_add(1)))
     }
 
     fn lead(&mut self, lease: Lease, sent: Instant, quarantine_until: Instant) {
@@ -205,6 +219,7 @@ impl Election {
             quarantine_until,
             unknown_leader_until: sent + self.longest_term(),
             valid_until: Arc::new(Mutex::new(sent + self.config.duration)),
+            count: watch::Sender::new(TransitionCount { wanted: epoch, written: epoch }),
             lost: CancellationToken::new(),
         };
         tracing::info!(lease = %self.config.name, epoch, "leading");
@@ -226,7 +241,15 @@ impl Election {
         // Stops local work first: from now on nothing is done under the lease.
         guard.lost.cancel();
         self.state.send_replace(LeaseState::Following { holder: None, epoch: guard.epoch });
-        let Some(ObservedLease { lease, .. }) = self.seen.take() else { return };
+        let newest = match self.seen.take() {
+            Some(ObservedLease { lease, .. }) if !self.unsure => Some(lease),
+            // The last write may have taken effect: then the API server refuses to replace the object before it.
+            _ => self.read().await.unwrap_or_default(),
+        };
+        let Some(lease) = newest.filter(|lease| self.is_held(&guard, lease)) else {
+            tracing::warn!(lease = %self.config.name, "lease not released: it is not known to be held");
+            return;
+        };
         let spec = LeaseSpec {
             holder_identity: Some(String::new()),
             lease_duration_seconds: Some(1),
@@ -286,6 +309,9 @@ impl Election {
         request(self.api.create(&PostParams::default(), &lease)).await
     }
 
+    /// Replaces the Lease that was read or written last. `lease` has its UID and resource version. Both are
+    /// preconditions: the API server refuses to replace another Lease. Without the UID it would create a Lease that
+    /// does not exist, and a leader would not notice that its Lease was deleted.
     async fn write(&self, lease: Lease) -> Result<Lease, RequestError> {
         request(self.api.replace(&self.config.name, &PostParams::default(), &lease)).await
     }
@@ -317,6 +343,11 @@ async fn request<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, Re
 /// Transition count of the Lease; a negative count is treated as absent.
 fn epoch(spec: &LeaseSpec) -> u64 {
     spec.lease_transitions.unwrap_or(0).max(0).unsigned_abs().into()
+}
+
+/// The transition count of a Lease for an epoch.
+fn transitions(epoch: u64) -> Option<i32> {
+    Some(i32::try_from(epoch).unwrap_or(i32::MAX))
 }
 
 #[cfg(test)]

@@ -3,8 +3,12 @@
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+
+/// The highest transition count that fits into a Lease.
+const MAX_TRANSITIONS: u64 = (1 << 31) - 1;
 
 /// The leader, as far as this process knows.
 #[derive(Clone, Debug)]
@@ -31,6 +35,15 @@ impl LeaseState {
     }
 }
 
+/// The transition count of a Lease that is held.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TransitionCount {
+    /// The count that the next renewal writes.
+    pub(super) wanted: u64,
+    /// The count that is known to be written.
+    pub(super) written: u64,
+}
+
 /// Permission to act as leader during one epoch. Clones refer to the same lease.
 #[derive(Clone, Debug)]
 pub struct LeaseGuard {
@@ -40,6 +53,7 @@ pub struct LeaseGuard {
     pub(super) quarantine_until: Instant,
     pub(super) unknown_leader_until: Instant,
     pub(super) valid_until: Arc<Mutex<Instant>>,
+    pub(super) count: watch::Sender<TransitionCount>,
     pub(super) lost: CancellationToken,
 }
 
@@ -50,11 +64,21 @@ impl LeaseGuard {
         &self.holder
     }
 
-    /// Transition count of the Lease. Grows with every new leader as long as the Lease exists or a candidate remembers
-    /// it.
+    /// Transition count of the Lease when it was acquired. Grows with every new leader as long as the Lease exists or a
+    /// candidate remembers it.
     #[must_use]
     pub fn epoch(&self) -> u64 {
         self.epoch
+    }
+
+    /// Raises the transition count of the Lease to `epoch`, if it is lower, and waits until a renewal has written it.
+    /// The next leader then continues from `epoch`. Does not return if the lease is lost before.
+    pub async fn raise_epoch(&self, epoch: u64) {
+        let epoch = epoch.min(MAX_TRANSITIONS);
+        self.count.send_modify(|count| count.wanted = count.wanted.max(epoch));
+        let mut counts = self.count.subscribe();
+        // No error: this guard keeps the sender.
+        let _ = counts.wait_for(|count| count.written >= epoch).await;
     }
 
     /// Whether this leader created the Lease without having seen an earlier one: either there was no leader before, or

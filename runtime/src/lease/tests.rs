@@ -1,100 +1,9 @@
 use super::*;
-use kube::client::Body;
-use serde_json::json;
-use std::convert::Infallible;
+use fake_api::FakeApi;
+
+mod fake_api;
 
 const START: &str = "2026-01-01T00:00:00Z";
-
-/// One Lease with the rules of the API: create once, replace only with the current resource version.
-#[derive(Clone, Default)]
-struct FakeApi {
-    state: Arc<Mutex<FakeState>>,
-}
-
-#[derive(Default)]
-struct FakeState {
-    lease: Option<Lease>,
-    version: u64,
-    /// Whether requests fail.
-    down: bool,
-    /// Whether another writer updates the Lease before the next replace.
-    overtake: bool,
-    conflicts: usize,
-    /// Delay of the response to a replace.
-    delay: Duration,
-    /// Delay of the response to a read.
-    read_delay: Duration,
-    reads: usize,
-}
-
-impl FakeApi {
-    fn client(&self) -> Client {
-        let fake = self.clone();
-        let service = tower::service_fn(move |request: http::Request<Body>| {
-            let fake = fake.clone();
-            async move {
-                let (parts, body) = request.into_parts();
-                let bytes = body.collect_bytes().await.unwrap();
-                let (code, value) = fake.answer(parts.method.as_str(), &bytes);
-                let (delay, read_delay) = {
-                    let state = fake.state.lock();
-                    (state.delay, state.read_delay)
-                };
-                if parts.method == http::Method::PUT {
-                    tokio::time::sleep(delay).await;
-                } else {
-                    tokio::time::sleep(read_delay).await;
-                }
-                let body = Body::from(serde_json::to_vec(&value).unwrap());
-                Ok::<_, Infallible>(http::Response::builder().status(code).body(body).unwrap())
-            }
-        });
-        Client::new(service, "plimsoll-test")
-    }
-
-    fn answer(&self, method: &str, body: &[u8]) -> (u16, serde_json::Value) {
-        let mut state = self.state.lock();
-        let failure = |code: u16, reason: &str| {
-            let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": reason,
-                "reason": reason, "code": code});
-            (code, status)
-        };
-        if state.down {
-            return failure(500, "InternalError");
-        }
-        if method == "GET" {
-            state.reads += 1;
-            return match &state.lease {
-                Some(lease) => (200, serde_json::to_value(lease).unwrap()),
-                None => failure(404, "NotFound"),
-            };
-        }
-        if method == "PUT" && state.overtake {
-            state.overtake = false;
-            state.version += 1;
-            let version = state.version.to_string();
-            state.lease.as_mut().unwrap().metadata.resource_version = Some(version);
-        }
-        let mut lease: Lease = serde_json::from_slice(body).unwrap();
-        let present = state.lease.as_ref().and_then(|lease| lease.metadata.resource_version.clone());
-        if lease.metadata.resource_version != present {
-            state.conflicts += 1;
-            return failure(409, "Conflict");
-        }
-        state.version += 1;
-        lease.metadata.resource_version = Some(state.version.to_string());
-        state.lease = Some(lease.clone());
-        (200, serde_json::to_value(lease).unwrap())
-    }
-
-    fn down(&self, down: bool) {
-        self.state.lock().down = down;
-    }
-
-    fn holder(&self) -> Option<String> {
-        self.state.lock().lease.as_ref()?.spec.as_ref()?.holder_identity.clone()
-    }
-}
 
 struct Contender {
     states: watch::Receiver<LeaseState>,
@@ -253,6 +162,8 @@ async fn a_deleted_lease_is_lost_at_once() {
     let deleted = Instant::now();
     guard.lost().cancelled().await;
     assert!(deleted.elapsed() <= seconds(2));
+    let state = api.state.lock();
+    assert!(state.lease.is_none() && state.conflicts == 1, "a replacement without the UID would create the Lease");
 }
 
 #[tokio::test(start_paused = true)]
@@ -304,6 +215,40 @@ async fn a_released_lease_is_taken_soon() {
     assert!(released.elapsed() <= seconds(2), "{:?}", released.elapsed());
     assert_eq!(new.epoch(), 1);
     assert!(new.quarantine_until() > Instant::now(), "calls of the former leader may still be under way");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_released_although_the_last_renewal_got_no_response() {
+    let api = FakeApi::default();
+    let mut first = Contender::start(&api, "a");
+    first.guard().await;
+    // The API server renews the Lease, and the process is shut down before the response.
+    api.state.lock().delay = seconds(5);
+    tokio::time::sleep(seconds(3)).await;
+    api.state.lock().delay = Duration::ZERO;
+    first.shutdown.cancel();
+    assert_eq!(first.task.await.unwrap(), Ok(()));
+    assert_eq!((api.holder().as_deref(), api.state.lock().conflicts), (Some(""), 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_leader_continues_from_a_raised_epoch() {
+    let api = FakeApi::default();
+    let mut first = Contender::start(&api, "a");
+    let guard = first.guard().await;
+    tokio::time::timeout(seconds(3), guard.raise_epoch(7)).await.unwrap();
+    assert_eq!(api.transitions(), Some(7));
+    tokio::time::sleep(seconds(20)).await;
+    assert!(guard.outlives(seconds(5)), "a raised count is no other leader");
+    first.task.abort();
+    let mut second = Contender::start(&api, "b");
+    assert_eq!(second.guard().await.epoch(), 8);
+    // A lower epoch changes nothing, and a count has 31 bits.
+    let guard = second.guard().await;
+    guard.raise_epoch(3).await;
+    assert_eq!(api.transitions(), Some(8));
+    guard.raise_epoch(u64::MAX).await;
+    assert_eq!(api.transitions(), Some(i32::MAX));
 }
 
 #[tokio::test(start_paused = true)]

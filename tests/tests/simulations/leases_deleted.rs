@@ -168,6 +168,24 @@ async fn epochs_grow_over_a_deleted_lease_and_new_actuators() {
     assert!(epochs.len() == 3 && epochs.is_sorted(), "each leader's claims have a higher epoch: {epochs:?}");
 }
 
+/// The first leader after the deletion creates no claim: only its Lease tells the next one about its epoch.
+#[tokio::test(start_paused = true)]
+async fn epochs_grow_after_a_leader_without_claims() {
+    let mut cluster = one_full_node().await;
+    for process in cluster.plimsoll.processes(Role::Actuator) {
+        cluster.plimsoll.kill(&process);
+    }
+    delete(&cluster, lease::ACTUATOR).await;
+    while cluster.plimsoll.start_another(Role::Actuator).is_some() {}
+    until_held(&cluster, lease::ACTUATOR).await;
+    // Time to take over.
+    cluster.pass(MINUTE).await;
+    assert_eq!(transitions(&cluster, lease::ACTUATOR), Some(1), "the Lease began at 0, the claim has the epoch 0");
+    change_leader(&mut cluster, Role::Actuator, lease::ACTUATOR).await;
+    more_pods_get_nodes(&cluster, 2, 5 * MINUTE).await;
+    assert_eq!(epochs(&cluster), [0, 2]);
+}
+
 /// Nobody remembers the former leader, but the claims show that there was one.
 #[tokio::test(start_paused = true)]
 async fn new_actuators_wait_for_the_leader_of_a_lease_that_was_deleted() {
