@@ -147,6 +147,7 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
         registrations: Registrations::default(),
         metrics: actuator_metrics,
     };
+    let lists = stores.clone();
     tasks.spawn(async move {
         stores.wait_ready().await;
         listed.release();
@@ -171,7 +172,7 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
         shutdown.start();
         result
     };
-    let elected = async { election.run(released.clone()).await };
+    let elected = election.run_when_ready(lists.wait_ready(), released.clone());
     let offering = async {
         let result = catalogs.await.map_err(|error| leadership::ControllerPanicked::from(&error));
         // These tasks end only with the process, or by a panic.

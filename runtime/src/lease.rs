@@ -31,6 +31,9 @@ pub use guard::{LeaseGuard, LeaseState};
 /// client's own retries.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
 
+/// How long a candidate waits for what it needs to lead. Lists of a large cluster take some seconds.
+const READY_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// A Lease, and when its current state was first seen.
 struct ObservedLease {
     lease: Lease,
@@ -87,6 +90,28 @@ impl Election {
         }
         self.release().await;
         Ok(())
+    }
+
+    /// As [`Election::run`], but contends only once `ready` has resolved: a leader that cannot list the cluster does
+    /// nothing, and keeps the Lease from candidates that can. After [`READY_TIMEOUT`] it contends all the same: if all
+    /// candidates lack something, one of them should lead as soon as it comes.
+    ///
+    /// # Errors
+    /// As [`Election::run`].
+    pub async fn run_when_ready(
+        self,
+        ready: impl Future<Output = ()>,
+        shutdown: CancellationToken,
+    ) -> Result<(), LeaseError> {
+        tokio::select! {
+            biased;
+            () = shutdown.cancelled() => {}
+            () = ready => {}
+            () = tokio::time::sleep(READY_TIMEOUT) => {
+                tracing::warn!(lease = %self.config.name, "the cluster is not listed yet, contending all the same");
+            }
+        }
+        self.run(shutdown).await
     }
 
     /// Tries once to renew or acquire the Lease.

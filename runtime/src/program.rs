@@ -7,6 +7,7 @@ use std::{
     io,
     net::SocketAddr,
     path::{Path, PathBuf},
+    task::Poll,
     time::Duration,
 };
 
@@ -122,8 +123,16 @@ impl ServiceProgram {
         service: impl Future<Output = Result<(), E>> + Send + 'static,
     ) -> Result<(), ShutdownError> {
         let Self { name, shutdown, readiness, started, admin_stop, .. } = self;
-        shutdown.spawn_critical(name, service);
-        started.release();
+        shutdown.spawn_critical(name, async move {
+            let mut service = std::pin::pin!(service);
+            // A service adds its own conditions of readiness when it is first polled.
+            let first = futures::poll!(service.as_mut());
+            started.release();
+            match first {
+                Poll::Ready(ended) => ended,
+                Poll::Pending => service.await,
+            }
+        });
         let token = shutdown.token();
         shutdown.spawn(async move {
             token.cancelled().await;
@@ -175,6 +184,33 @@ mod tests {
         let address = first.local_addr().unwrap();
         let error = listen("--health-listen", address).await.unwrap_err();
         assert_eq!(error.to_string(), format!("--health-listen: cannot listen on {address}"));
+    }
+
+    #[tokio::test]
+    async fn a_program_is_not_ready_before_its_service_has_named_its_conditions() {
+        let (readiness, shutdown) = (Readiness::default(), Shutdown::default());
+        let program = ServiceProgram {
+            name: "test",
+            shutdown: shutdown.clone(),
+            tls: None,
+            metrics: Metrics::new("test"),
+            readiness: readiness.clone(),
+            started: readiness.handle("started"),
+            admin_stop: CancellationToken::new(),
+        };
+        let (sender, seen) = tokio::sync::oneshot::channel();
+        let service = async move {
+            let at_first = readiness.is_ready();
+            let listed = readiness.handle("listed");
+            tokio::task::yield_now().await;
+            let waiting = readiness.waiting_for();
+            listed.release();
+            let _ = sender.send((at_first, waiting, readiness.is_ready()));
+            shutdown.start();
+            Ok::<(), String>(())
+        };
+        assert_eq!(program.run(service).await, Ok(()));
+        assert_eq!(seen.await, Ok((false, vec!["listed"], true)));
     }
 
     #[tokio::test]

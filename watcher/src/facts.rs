@@ -52,6 +52,13 @@ impl Facts {
         read(&self.index.read())
     }
 
+    /// Resolves once every kind has been listed.
+    pub async fn wait_listed(&self) {
+        let mut changes = self.changes();
+        // No error: this value keeps the sender.
+        while !self.index(Index::all_listed) && changes.changed().await.is_ok() {}
+    }
+
     /// Changes the index. `change` returns whether anything relevant changed.
     pub fn change_index(&self, change: impl FnOnce(&mut Index) -> bool) {
         let changed = change(&mut self.index.write());

@@ -160,6 +160,7 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
     watcher_metrics.export(&metrics, newest.clone(), clock);
     let holder = lease.holder.clone();
     let (recorder, written) = recorder(&settings, clock, &watcher_metrics).map_err(ServiceError::Recorder)?;
+    let listed = Arc::clone(&facts);
     let driver = Driver {
         facts,
         newest: newest.clone(),
@@ -175,7 +176,9 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
     let (election, states) = Election::new(client, lease, clock)?;
     // Release the lease only after all work under it has stopped.
     let give_up = CancellationToken::new();
-    let contending = AbortOnDropHandle::new(tokio::spawn(election.run(give_up.clone())));
+    let ended = give_up.clone();
+    let contending = async move { election.run_when_ready(listed.wait_listed(), ended).await };
+    let contending = AbortOnDropHandle::new(tokio::spawn(contending));
     let driving = AbortOnDropHandle::new(tokio::spawn(driver.run(states, token.clone())));
     let service = SnapshotService::new(newest, settings.callers, watcher_metrics, token.clone());
     let service = WatcherServiceServer::new(service)

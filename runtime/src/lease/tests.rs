@@ -13,11 +13,15 @@ struct Contender {
 
 impl Contender {
     fn start(api: &FakeApi, holder: &str) -> Self {
+        Self::start_when(api, holder, std::future::ready(()))
+    }
+
+    fn start_when(api: &FakeApi, holder: &str, ready: impl Future<Output = ()> + Send + 'static) -> Self {
         let clock = Clock::starting_at(START.parse().unwrap());
         let config = LeaseConfig::new("plimsoll-test", "plimsoll-actuator", holder);
         let (election, states) = Election::new(api.client(), config, clock).unwrap();
         let shutdown = CancellationToken::new();
-        let task = tokio::spawn(election.run(shutdown.clone()));
+        let task = tokio::spawn(election.run_when_ready(ready, shutdown.clone()));
         Self { states, shutdown, task }
     }
 
@@ -54,6 +58,27 @@ async fn one_of_two_leads_and_keeps_leading() {
     assert!(!guard.outlives(seconds(15)), "never promises more than its duration");
     assert!(second.states.borrow().guard().is_none());
     assert_eq!(api.holder().as_deref(), Some("a"));
+}
+
+/// The second process is ready after 3 s, the first one never.
+#[tokio::test(start_paused = true)]
+async fn a_process_that_is_not_ready_leads_only_if_no_other_does() {
+    let (api, began) = (FakeApi::default(), Instant::now());
+    let mut unready = Contender::start_when(&api, "a", std::future::pending());
+    let mut ready = Contender::start_when(&api, "b", tokio::time::sleep(seconds(3)));
+    let guard = ready.guard().await;
+    assert!((seconds(3)..seconds(4)).contains(&began.elapsed()));
+    tokio::time::sleep(seconds(60)).await;
+    assert!(guard.outlives(seconds(5)) && unready.states.borrow().guard().is_none());
+    ready.shutdown.cancel();
+    unready.guard().await;
+
+    let (api, began) = (FakeApi::default(), Instant::now());
+    Contender::start_when(&api, "a", std::future::pending()).guard().await;
+    assert!((READY_TIMEOUT..READY_TIMEOUT + seconds(1)).contains(&began.elapsed()));
+    let stopped = Contender::start_when(&api, "b", std::future::pending());
+    stopped.shutdown.cancel();
+    assert_eq!(stopped.task.await.unwrap(), Ok(()), "the wait ends with the process");
 }
 
 #[tokio::test(start_paused = true)]
