@@ -248,7 +248,8 @@ pub struct CatalogUpdate {
     pub generation: i64,
     /// Whether the node class is gone; `catalog_id` and `problem` are not set then.
     pub removed: bool,
-    /// Id of the catalog; `None` if there is none, for the reason in `problem`.
+    /// Id of the catalog; `None` if there is none, for the reason in `problem`. It is the sender's: that of another
+    /// version may cover other fields, so that it differs from the id of `catalog`.
     pub catalog_id: Option<CatalogId>,
     /// Content of the catalog; `None` if the receiver has it already.
     pub catalog: Option<Catalog>,

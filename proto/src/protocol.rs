@@ -5,7 +5,7 @@
 //! checksums leave out fields that the older side does not know ([`crate::known`]).
 
 /// The protocol number of this version. Raised by each change of the wire that [`crate::known::ADDED`] lists, that adds
-/// an enum value or a kind of message, or that a receiver must know to read a plan.
+/// an enum value, a kind of message or a field of catalogs, or that a receiver must know to read a plan.
 ///
 /// - 1: versions that send no number.
 /// - 2: the number in Hello and Ready.

@@ -209,10 +209,10 @@ impl Session {
     }
 
     fn read_catalog(&self, catalog: wire_catalog::Catalog) -> Result<(CatalogId, Arc<Catalog>), ConvertError> {
-        if self.protocol <= PROTOCOL || catalog.id.is_empty() {
+        if self.protocol == PROTOCOL || catalog.id.is_empty() {
             return Ok(self.shared.put(Catalog::try_from(catalog)?));
         }
-        // The id covers fields that a later version may have added, so it cannot be checked, nor shared with others.
+        // The id of another version may cover other fields, so it cannot be checked, nor shared with others.
         let id = CatalogId(catalog.id.clone());
         let catalog = Catalog::try_from(wire_catalog::Catalog { id: String::new(), ..catalog })?;
         Ok((id, Arc::new(catalog)))

@@ -25,6 +25,9 @@ pub struct Catalogs {
     /// Content of a new stream so far. The previous content stays valid until the stream is complete.
     staged: Option<Classes>,
     contents: BTreeMap<CatalogId, Arc<wire::Catalog>>,
+    /// The actuator's id of each content. It differs from our own if the actuator has another version, whose ids cover
+    /// other fields; a scheduler of our version checks our own.
+    received: BTreeMap<CatalogId, CatalogId>,
     unavailable: Option<UnavailableOfferings>,
     shifted_zones: BTreeSet<String>,
 }
@@ -34,7 +37,7 @@ impl Catalogs {
     /// actuator need not send again.
     pub fn restart(&mut self) -> Vec<CatalogId> {
         self.staged = Some(Classes::new());
-        self.contents.keys().cloned().collect()
+        self.received.keys().cloned().collect()
     }
 
     /// Applies an update received at `now`. Returns whether the visible catalogs changed.
@@ -42,8 +45,9 @@ impl Catalogs {
     /// # Errors
     /// If the update refers to a catalog whose content is missing. The stream must be reopened.
     pub fn apply(&mut self, update: CatalogUpdate, now: Timestamp) -> Result<bool, String> {
-        if let Some(catalog) = &update.catalog {
+        if let (Some(received), Some(catalog)) = (&update.catalog_id, &update.catalog) {
             let id = catalog.id();
+            self.received.insert(received.clone(), id.clone());
             self.contents.entry(id).or_insert_with(|| Arc::new(catalog.into()));
         }
         if let Some(offerings) = update.unavailable_offerings {
@@ -57,13 +61,9 @@ impl Catalogs {
             classes.remove(&update.node_class);
         } else if !update.node_class.is_empty() {
             let catalog = match (update.catalog_id, update.problem) {
-                (Some(id), _) if !self.contents.contains_key(&id) => {
-                    return Err(format!(
-                        "the content of catalog {id} of node class {:?} did not come",
-                        update.node_class
-                    ));
-                }
-                (Some(id), _) => Ok(id),
+                (Some(received), _) => Ok(self.received.get(&received).cloned().ok_or_else(|| {
+                    format!("the content of catalog {received} of node class {:?} did not come", update.node_class)
+                })?),
                 (None, problem) => Err(problem.unwrap_or_else(|| "no reason given".to_owned())),
             };
             classes.insert(update.node_class, ClassCatalog { generation: update.generation, catalog });
@@ -77,6 +77,7 @@ impl Catalogs {
         }
         let used: Vec<_> = self.classes.values().filter_map(|class| class.catalog.as_ref().ok()).collect();
         self.contents.retain(|id, _| used.contains(&id));
+        self.received.retain(|_, id| self.contents.contains_key(id));
         Ok(true)
     }
 
@@ -173,6 +174,26 @@ mod tests {
         assert!(error.contains(b.id().as_str()) && error.contains("default"), "{error}");
         catalogs.apply(update("default", 2, &b, true), now).unwrap();
         assert!(catalogs.content(&a.id()).is_none(), "no class uses it any more");
+    }
+
+    /// The id of an actuator of another version is a name for the content, and no more.
+    #[test]
+    fn the_actuators_id_may_differ_from_our_own() {
+        let (a, now) = (catalog("a"), Timestamp(0));
+        let with_id = |sent| CatalogUpdate { catalog_id: Some("later".into()), ..update("default", 1, &a, sent) };
+        let mut catalogs = Catalogs::default();
+        catalogs.restart();
+        catalogs.apply(with_id(true), now).unwrap();
+        catalogs.apply(complete(), now).unwrap();
+        assert_eq!(catalogs.of_class("default", 1), Ok(a.id()));
+        assert_eq!(catalogs.content(&a.id()).map(|content| content.id.clone()), Some(a.id().0));
+        assert_eq!(catalogs.restart(), [CatalogId::from("later")], "the id by which the actuator knows it");
+        catalogs.apply(with_id(false), now).unwrap();
+        catalogs.apply(complete(), now).unwrap();
+        assert_eq!(catalogs.of_class("default", 1), Ok(a.id()));
+        let removed = CatalogUpdate { node_class: "default".into(), removed: true, ..CatalogUpdate::default() };
+        catalogs.apply(removed, now).unwrap();
+        assert_eq!(catalogs.restart(), [], "neither is kept");
     }
 
     #[test]

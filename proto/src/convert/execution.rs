@@ -9,6 +9,7 @@ use super::{
     required, resources_from_wire, resources_to_wire, to_wire, wire_enum,
 };
 use crate::actuator::v1 as wire;
+use crate::catalog::v1 as catalog_wire;
 use plimsoll_model::catalog::{CapacityType, Catalog};
 use plimsoll_model::execution::{
     CatalogUpdate, ClaimState, Driver, Execution, InFlightClaim, LedgerUpdate, Outcome, OutcomeReason, OutcomeStatus,
@@ -273,13 +274,12 @@ impl TryFrom<wire::CatalogUpdate> for CatalogUpdate {
     type Error = ConvertError;
     fn try_from(update: wire::CatalogUpdate) -> ConvertResult<Self> {
         let catalog_id = optional_key("catalog_id", update.catalog_id)?.map(CatalogId);
-        // The errors already contain the prefix `catalog`.
-        let catalog: Option<Catalog> = update.catalog.map(TryInto::try_into).transpose()?;
-        if let Some(id) = catalog.as_ref().map(Catalog::id)
-            && catalog_id.as_ref() != Some(&id)
-        {
-            let named = catalog_id.as_ref().map_or("none", CatalogId::as_str);
-            return Err(ConvertError::new("catalog_id", format!("is {named}, but the catalog's is {id}")));
+        // The id is the sender's, and not checked: it covers fields that a later version may have added. The errors
+        // already contain the prefix `catalog`.
+        let content = update.catalog.map(|catalog| catalog_wire::Catalog { id: String::new(), ..catalog });
+        let catalog: Option<Catalog> = content.map(TryInto::try_into).transpose()?;
+        if catalog.is_some() && catalog_id.is_none() {
+            return Err(ConvertError::new("catalog_id", "is not set, but the catalog is"));
         }
         if update.node_class.is_empty() && (update.removed || catalog_id.is_some()) {
             return Err(ConvertError::new("node_class", "is empty"));

@@ -192,12 +192,11 @@ fn invalid_outcomes_and_updates_are_rejected_with_the_path() {
     let catalog = crate::catalog::v1::Catalog::default();
     let mut update = wire::CatalogUpdate {
         node_class: "n".into(),
-        catalog_id: Some("x".into()),
         catalog: Some(catalog),
         ..Default::default()
     };
-    assert!(text(CatalogUpdate::try_from(update.clone())).starts_with("catalog_id: is x, but the catalog's is "));
-    (update.catalog, update.generation) = (None, -1);
+    assert_eq!(text(CatalogUpdate::try_from(update.clone())), "catalog_id: is not set, but the catalog is");
+    (update.catalog, update.catalog_id, update.generation) = (None, Some("x".into()), -1);
     assert_eq!(text(CatalogUpdate::try_from(update.clone())), "generation: is negative: -1");
     (update.node_class, update.generation) = (String::new(), 1);
     assert_eq!(text(CatalogUpdate::try_from(update)), "node_class: is empty");
@@ -226,6 +225,22 @@ fn values_of_a_later_version_do_not_hide_the_others() -> Result<(), ConvertError
     let update = LedgerUpdate::try_from(wire::WatchLedgerResponse { update: Some(update) })?;
     assert_eq!(update.upserted.first().map(|claim| claim.state), Some(ClaimState::Launched));
     assert_eq!(update.unavailable_offerings.map(|offerings| offerings.len()), Some(1));
+    Ok(())
+}
+
+/// The sender's hash covers a field that this version does not know.
+#[test]
+fn the_id_of_a_catalog_of_a_later_version_is_accepted() -> Result<(), ConvertError> {
+    let catalog = crate::catalog::v1::Catalog { id: "later".into(), region: "r".into(), ..Default::default() };
+    let update = wire::CatalogUpdate {
+        node_class: "n".into(),
+        catalog_id: Some("later".into()),
+        catalog: Some(catalog),
+        ..Default::default()
+    };
+    let update = CatalogUpdate::try_from(update)?;
+    assert_eq!(update.catalog_id, Some("later".into()));
+    assert_eq!(update.catalog.map(|catalog| catalog.region), Some("r".to_owned()));
     Ok(())
 }
 

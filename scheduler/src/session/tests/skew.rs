@@ -126,22 +126,23 @@ fn a_client_that_is_too_old_is_refused_with_both_numbers() {
 }
 
 #[test]
-fn a_later_client_may_send_catalogs_whose_id_covers_more() {
-    let later = plimsoll_proto::catalog::v1::Catalog { id: "later".into(), ..(&catalog()).into() };
+fn a_client_of_another_version_may_send_catalogs_whose_id_covers_other_fields() {
+    let other = plimsoll_proto::catalog::v1::Catalog { id: "other".into(), ..(&catalog()).into() };
     let mut snapshot = waiting(2);
-    snapshot.node_pools[0].catalog = Some("later".into());
-    let mut session = new(SessionLimits::default());
-    send(&mut session, hello(PROTOCOL + 1));
-    send_all(&mut session, &snapshot, 100);
-    assert!(matches!(&send(&mut session, plan_now(1))[..], [Response::NeedCatalog(_)]));
-    let plan = plan_of_fragments(send(&mut session, Request::Catalog(later.clone())));
-    assert_eq!(plan.launches.len(), 1);
-    assert_eq!(session.shared.ids(), [], "only this session has it");
-
+    snapshot.node_pools[0].catalog = Some("other".into());
+    for protocol in [PROTOCOL - 1, PROTOCOL + 1] {
+        let mut session = new(SessionLimits::default());
+        send(&mut session, hello(protocol));
+        send_all(&mut session, &snapshot, 100);
+        assert!(matches!(&send(&mut session, plan_now(1))[..], [Response::NeedCatalog(_)]));
+        let plan = plan_of_fragments(send(&mut session, Request::Catalog(other.clone())));
+        assert_eq!(plan.launches.len(), 1);
+        assert_eq!(session.shared.ids(), [], "only this session has it");
+    }
     let mut session = new(SessionLimits::default());
     send(&mut session, hello(PROTOCOL));
-    let (code, text) = error_of(&mut session, Request::Catalog(later));
-    assert!(code == Code::InvalidArgument && text.starts_with("catalog.id: is later, but"), "{text}");
+    let (code, text) = error_of(&mut session, Request::Catalog(other));
+    assert!(code == Code::InvalidArgument && text.starts_with("catalog.id: is other, but"), "{text}");
 }
 
 #[test]
