@@ -17,6 +17,9 @@ use tokio::{net::TcpListener, sync::Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::{metrics::Metrics, telemetry::LogLevel};
+use bounded::{BoundedListener, Caller};
+
+mod bounded;
 
 /// Maximum body size of `PUT /log-level`, in bytes; a filter is one line.
 const MAX_LEVEL_BYTES: usize = 4096;
@@ -107,15 +110,16 @@ pub fn metrics_router(metrics: Metrics, level: LogLevel) -> Router {
     metrics.merge(level)
 }
 
-/// Serves a router over plain HTTP until `stop`. This is not the token of the drain: probes are answered during the
-/// drain.
+/// Serves a router over plain HTTP until `stop`, with bounded connections. This is not the token of the drain: probes
+/// are answered during the drain.
 ///
 /// # Errors
 /// If the listener fails.
 pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) -> io::Result<()> {
     // No graceful shutdown of axum, because no response here is worth a delay.
+    let listener = BoundedListener::new(listener);
     tokio::select! {
-        result = axum::serve(listener, router.into_make_service_with_connect_info::<SocketAddr>()).into_future() => result,
+        result = axum::serve(listener, router.into_make_service_with_connect_info::<Caller>()).into_future() => result,
         () = stop.cancelled_owned() => Ok(()),
     }
 }
@@ -152,7 +156,7 @@ async fn show_level(State(level): State<LogLevel>) -> String {
 
 async fn set_level(
     State(level): State<LogLevel>,
-    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    ConnectInfo(Caller(peer)): ConnectInfo<Caller>,
     directives: String,
 ) -> (StatusCode, String) {
     // Anyone may scrape the port, but only local callers may change the level.
@@ -171,12 +175,16 @@ mod tests {
     use crate::telemetry::{LogFormat, subscriber};
     use axum::{body::Body, http::Request};
     use futures::FutureExt;
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpStream,
+    };
     use tower::ServiceExt;
 
     async fn ask(router: &Router, method: &str, path: &str, body: &str, peer: &str) -> (u16, String) {
         let peer: SocketAddr = peer.parse().unwrap();
-        let request =
-            Request::builder().method(method).uri(path).extension(ConnectInfo(peer)).body(Body::from(body.to_owned()));
+        let request = Request::builder().method(method).uri(path).extension(ConnectInfo(Caller(peer)));
+        let request = request.body(Body::from(body.to_owned()));
         let response = router.clone().oneshot(request.unwrap()).await.unwrap();
         let status = response.status().as_u16();
         let bytes = axum::body::to_bytes(response.into_body(), 1 << 20).await.unwrap();
@@ -225,6 +233,23 @@ mod tests {
         assert_eq!(level.current().as_deref(), Some("warn"));
         assert_eq!(ask(&router, "PUT", "/log-level", "debug\n", local).await.0, 200);
         assert_eq!(level.current().as_deref(), Some("debug"));
+    }
+
+    #[tokio::test]
+    async fn one_peer_has_a_bounded_number_of_connections() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(serve(listener, health_router(Readiness::default()), CancellationToken::new()));
+        let mut connections = Vec::new();
+        for _ in 0..bounded::MAX_CONNECTIONS_PER_PEER {
+            connections.push(TcpStream::connect(address).await.unwrap());
+        }
+        let mut refused = TcpStream::connect(address).await.unwrap();
+        assert_eq!(refused.read(&mut [0; 1]).await.unwrap_or(0), 0, "closed at once");
+        let mut answer = [0; 12];
+        connections[0].write_all(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+        connections[0].read_exact(&mut answer).await.unwrap();
+        assert_eq!(&answer, b"HTTP/1.1 200");
     }
 
     #[tokio::test]

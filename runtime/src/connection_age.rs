@@ -17,7 +17,10 @@ use tokio::{
 use tokio_util::sync::{CancellationToken, DropGuard, WaitForCancellationFutureOwned};
 use tonic::transport::server::Connected;
 
-use crate::connection::{Connection, Peer};
+use crate::{
+    connection::{Connection, Peer},
+    peer_limit::PeerPermit,
+};
 
 /// Maximum time from the beginning of the answer of a bounded call until its caller has received it. 16 MiB arrive
 /// within it at 2.3 Mbit/s.
@@ -59,6 +62,9 @@ impl ConnectionHandle {
     }
 }
 
+/// What counts a connection, of its port and of its peer.
+pub(crate) type Permits = (Option<OwnedSemaphorePermit>, Option<PeerPermit>);
+
 /// A connection whose reads and writes fail from a certain age on, or once it is ended. Before that age, the server
 /// asks the client to close it; a call that never ends, such as a session, would keep it open.
 #[derive(Debug)]
@@ -69,18 +75,18 @@ pub(crate) struct AgeLimited {
     too_old: Pin<Box<Sleep>>,
     /// Missing bytes of the preface, and the end of the time for it.
     preface: Option<(usize, Pin<Box<Sleep>>)>,
-    /// Counts the connection.
-    _permit: Option<OwnedSemaphorePermit>,
+    /// Count the connection.
+    _permits: Permits,
 }
 
 impl AgeLimited {
-    /// The permit is given back with the end of the connection.
-    pub(crate) fn new(connection: Connection, max_age: Duration, permit: Option<OwnedSemaphorePermit>) -> Self {
+    /// The permits are given back with the end of the connection.
+    pub(crate) fn new(connection: Connection, max_age: Duration, permits: Permits) -> Self {
         let end = CancellationToken::new();
         let ended = Box::pin(end.clone().cancelled_owned());
         let too_old = Box::pin(tokio::time::sleep(max_age));
         let preface = Some((PREFACE_BYTES, Box::pin(tokio::time::sleep(PREFACE_TIMEOUT))));
-        Self { connection, end, ended, too_old, preface, _permit: permit }
+        Self { connection, end, ended, too_old, preface, _permits: permits }
     }
 
     /// The connection, unless it is too old or was ended. A peer that does not read must not prevent the end, so writes

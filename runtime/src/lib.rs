@@ -13,6 +13,7 @@ mod connection_age;
 pub mod lease;
 pub mod memory;
 pub mod metrics;
+mod peer_limit;
 pub mod program;
 pub mod request_body;
 pub mod rpc;

@@ -1,12 +1,17 @@
 //! gRPC servers: health, reflection, limits, mutual TLS, and a graceful shutdown.
 
-use std::{collections::BTreeMap, io, net::IpAddr, sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use futures::{Stream, StreamExt, stream};
 use parking_lot::Mutex;
 use tokio::{net::TcpListener, sync::Semaphore};
 use tokio_util::sync::CancellationToken;
-use tonic::{body::Body, server::NamedService, service::Routes, transport::Server};
+use tonic::{
+    body::Body,
+    server::NamedService,
+    service::Routes,
+    transport::{Server, server::Connected},
+};
 use tonic_health::{ServingStatus, server::HealthReporter};
 use tower::Service;
 
@@ -14,6 +19,7 @@ use crate::{
     connection::Connection,
     connection_age::AgeLimited,
     memory::MemoryListener,
+    peer_limit::PeerLimit,
     request_body::InspectRequest,
     rpc::{RpcLayer, RpcMetrics},
     tls::{Tls, TlsError, check_listen},
@@ -37,6 +43,10 @@ const MAX_HANDSHAKES_PER_PEER: usize = 8;
 /// Maximum number of connections of one port, which bounds memory and file descriptors. Far more than a cluster has
 /// watchers. More callers wait.
 const MAX_CONNECTIONS: usize = 256;
+
+/// Maximum number of them with one address, so that one peer does not keep others out. An address may stand for several
+/// processes.
+const MAX_CONNECTIONS_PER_PEER: usize = 64;
 
 /// Delay after a failed accept, which mostly means that file descriptors have run out: an immediate retry would only
 /// use CPU.
@@ -226,12 +236,24 @@ impl GrpcServer {
         let layer = RpcLayer::new(metrics, &names, max_calls, inspect).with_max_memory(max_memory);
         let age_at_end = MAX_CONNECTION_AGE.saturating_add(MAX_CONNECTION_AGE_GRACE);
         let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-        let incoming = incoming.then(move |connection| {
-            let permits = Arc::clone(&permits);
+        let (peers, last_refusal) = (PeerLimit::new(MAX_CONNECTIONS_PER_PEER), Arc::new(Mutex::new(None)));
+        let incoming = incoming.filter_map(move |connection| {
+            let (permits, peers, last_refusal) = (Arc::clone(&permits), peers.clone(), Arc::clone(&last_refusal));
             async move {
+                let connection = match connection {
+                    Ok(connection) => connection,
+                    Err(error) => return Some(Err(error)),
+                };
+                let peer = connection.connect_info().address;
+                let of_peer = peer.map(|peer| peers.take(peer.ip()));
+                if let Some(None) = of_peer {
+                    let error = io::Error::other("too many connections with this peer");
+                    log_refusal(&mut last_refusal.lock(), peer, &error);
+                    return None;
+                }
                 // The semaphore is never closed.
-                let permit = permits.acquire_owned().await.ok();
-                connection.map(|it| AgeLimited::new(it, age_at_end, permit))
+                let of_port = permits.acquire_owned().await.ok();
+                Some(Ok(AgeLimited::new(connection, age_at_end, (of_port, of_peer.flatten()))))
             }
         });
         for name in &names {
@@ -280,7 +302,7 @@ impl GrpcServer {
 /// Connections of a listener after their handshakes. Never ends; callers whose handshake fails are skipped.
 fn incoming(listener: TcpListener, tls: Option<Tls>) -> impl Stream<Item = io::Result<Connection>> {
     let last_refusal = Arc::new(Mutex::new(None));
-    let handshakes = Handshakes::default();
+    let handshakes = PeerLimit::new(MAX_HANDSHAKES_PER_PEER);
     stream::unfold(listener, |listener| async move {
         loop {
             match listener.accept().await {
@@ -299,7 +321,7 @@ fn incoming(listener: TcpListener, tls: Option<Tls>) -> impl Stream<Item = io::R
             // Small frames depend on each other; waiting to fill packets would delay every call.
             let _best_effort = tcp.set_nodelay(true);
             let Some(tls) = tls else { return Some(Ok(Connection::Plain(tcp))) };
-            let Some(_handshake) = peer.and_then(|peer| handshakes.begin(peer.ip())) else {
+            let Some(_handshake) = peer.and_then(|peer| handshakes.take(peer.ip())) else {
                 log_refusal(&mut last_refusal.lock(), peer, &io::Error::other("too many handshakes with this peer"));
                 return None;
             };
@@ -316,46 +338,11 @@ fn incoming(listener: TcpListener, tls: Option<Tls>) -> impl Stream<Item = io::R
     .filter_map(std::future::ready)
 }
 
-/// Numbers of handshakes in progress by peer.
-#[derive(Clone, Default)]
-struct Handshakes(Arc<Mutex<BTreeMap<IpAddr, usize>>>);
-
-/// A handshake in progress, until it is dropped.
-struct Handshake {
-    all: Handshakes,
-    peer: IpAddr,
-}
-
-impl Handshakes {
-    /// Begins a handshake unless the peer has the maximum of them.
-    fn begin(&self, peer: IpAddr) -> Option<Handshake> {
-        let mut counts = self.0.lock();
-        let count = counts.entry(peer).or_default();
-        if *count >= MAX_HANDSHAKES_PER_PEER {
-            return None;
-        }
-        *count += 1;
-        Some(Handshake { all: self.clone(), peer })
-    }
-}
-
-impl Drop for Handshake {
-    fn drop(&mut self) {
-        let mut counts = self.all.0.lock();
-        if let Some(count) = counts.get_mut(&self.peer) {
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(&self.peer);
-            }
-        }
-    }
-}
-
 /// Logs at most one line per second, because anyone who reaches the port can cause these.
 fn log_refusal(last: &mut Option<tokio::time::Instant>, peer: Option<std::net::SocketAddr>, error: &io::Error) {
     if last.is_none_or(|at| at.elapsed() >= Duration::from_secs(1)) {
         *last = Some(tokio::time::Instant::now());
-        tracing::warn!(?peer, %error, "handshake refused");
+        tracing::warn!(?peer, %error, "connection refused");
     }
 }
 

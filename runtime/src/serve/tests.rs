@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::net::TcpStream;
 use tokio::sync::mpsc::UnboundedSender;
 use tonic::transport::{Channel, Endpoint};
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
@@ -197,15 +198,25 @@ async fn connections_are_bounded() {
     tokio::time::timeout(Duration::from_secs(1), check).await.unwrap().unwrap();
 }
 
-#[test]
-fn handshakes_are_bounded_by_peer() {
-    let handshakes = Handshakes::default();
-    let [one, other] = [[10_u8, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
-    let mut begun: Vec<_> = (0..MAX_HANDSHAKES_PER_PEER).map(|_| handshakes.begin(one).unwrap()).collect();
-    assert!(handshakes.begin(one).is_none());
-    assert!(handshakes.begin(other).is_some());
-    begun.pop();
-    assert!(handshakes.begin(one).is_some(), "the last one was dropped at once");
-    drop(begun);
-    assert!(handshakes.0.lock().is_empty());
+#[tokio::test]
+async fn connections_are_bounded_by_peer() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(GrpcServer::default().serve(listener, None, CancellationToken::new()));
+    let mut connections = Vec::new();
+    for _ in 0..MAX_CONNECTIONS_PER_PEER {
+        connections.push(TcpStream::connect(address).await.unwrap());
+    }
+    let mut refused = TcpStream::connect(address).await.unwrap();
+    assert_eq!(refused.read(&mut [0; 1]).await.unwrap_or(0), 0, "closed at once");
+    drop(connections);
+    // The server notices the end of the others soon.
+    let channel = Endpoint::from_shared(format!("http://{address}")).unwrap().connect_lazy();
+    let mut client = HealthClient::new(channel);
+    let served = async {
+        while client.check(whole_server()).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), served).await.unwrap();
 }
