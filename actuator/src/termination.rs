@@ -310,8 +310,7 @@ impl TerminationFlow<'_> {
             self.deps.writes.release(&**node).await?;
         }
         let claim = &*self.subject.claim;
-        // The watch cache may still show a claim that was released before. It is counted once.
-        let is_released = matches!(self.deps.writes.release(claim).await?, UpdateResult::Written(_));
+        let is_released = self.release_claim().await?;
         self.shared.pending_replacements.forget(claim);
         let name = claim.name_any();
         self.deps.ledger.with(|ledger| {
@@ -327,6 +326,22 @@ impl TerminationFlow<'_> {
         self.deps.metrics.claims.terminated(claim, now);
         tracing::info!(node_claim = name, "NodeClaim and instance are gone");
         Ok(Stage::Done)
+    }
+
+    /// Removes the finalizer of the claim. Returns whether this call has removed it: the watch cache may still show a
+    /// claim that was released before, and it is counted once.
+    async fn release_claim(&self) -> Result<bool, WriteError> {
+        let claim = &*self.subject.claim;
+        match self.deps.writes.release(claim).await {
+            Ok(result) => Ok(matches!(result, UpdateResult::Written(_))),
+            // The watch cache may not show the claim again, so this is the only chance to count it.
+            Err(error) if error.may_have_happened() => {
+                let read = self.deps.writes.read_claim(&claim.name_any()).await?;
+                let is_gone = read.is_none_or(|read| read.metadata.uid != claim.metadata.uid);
+                if is_gone { Ok(true) } else { Err(error) }
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Sets a condition of the claim. Returns whether that succeeded; once the deadline is over, a failure is no error.

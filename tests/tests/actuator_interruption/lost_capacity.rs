@@ -7,7 +7,8 @@ use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::execution::OutcomeStatus;
 use plimsoll_model::names::label;
 use plimsoll_model::snapshot::ReservationCount;
-use plimsoll_sim::apiserver::faults::{Distortion, WatchMatcher};
+use plimsoll_sim::apiserver::faults::{Distortion, Effect as ApiEffect, Matcher, WatchMatcher};
+use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::cloud::{Action, Effect};
 use plimsoll_sim::world::World;
@@ -154,25 +155,30 @@ async fn a_reservation_that_its_owner_takes_back_has_no_free_instance() {
     assert_eq!(watcher.ledger().await.unwrap().reservations, free(0));
 }
 
-/// EC2 is asked once a minute, and does not answer here. A watch that lags shows the claim after its Node is gone.
+/// EC2 is asked once a minute, and does not answer here. A watch that lags shows the claim after its Node is gone. If
+/// answers are lost, the actuator does not get the one to its last write.
 #[tokio::test(start_paused = true)]
 async fn a_reservation_has_one_more_free_instance_once_a_claim_is_gone() {
-    for lag in [Duration::ZERO, Duration::from_secs(5)] {
+    for (lag, loses_answers) in [(Duration::ZERO, false), (Duration::from_secs(5), false), (Duration::ZERO, true)] {
         let watcher = begin().await;
         let (claim, _) = reserved_node(&watcher).await;
         let no_answer = Effect::Drop;
         watcher.world.ec2.faults(|faults| faults.inject(Action::DescribeCapacityReservations, no_answer, u32::MAX));
         let claims = WatchMatcher { client: watcher.actuator(), resource: Some("nodeclaims") };
         watcher.world.server().faults().distort_watches(claims, Distortion::Stale(lag));
+        if loses_answers {
+            let patches = Matcher::of(Verb::Patch, "nodeclaims");
+            watcher.world.server().faults().always(patches, ApiEffect::LoseAnswer);
+        }
         watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
         let is_gone = |world: &World| world.get(ResourceId::NODE_CLAIMS, &claim).is_none();
         watcher.until("the claim is gone", 2 * MINUTE, is_gone).await;
         // The actuator gets the response to its last write.
         tokio::time::sleep(Duration::from_secs(1)).await;
-        assert_eq!(watcher.ledger().await.unwrap().reservations, free(3), "{lag:?}");
+        assert_eq!(watcher.ledger().await.unwrap().reservations, free(3), "{lag:?}, {loses_answers}");
         let text = watcher.plimsoll.metrics(&watcher.actuator()).unwrap().encode().unwrap();
         let counted = text.lines().filter(|line| line.starts_with("karpenter_nodeclaims_terminated_total{"));
         let counts: Vec<&str> = counted.filter_map(|line| line.split_whitespace().last()).collect();
-        assert_eq!(counts, ["1"], "{lag:?}");
+        assert_eq!(counts, ["1"], "{lag:?}, {loses_answers}");
     }
 }
