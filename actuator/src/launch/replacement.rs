@@ -130,8 +130,10 @@ fn prefer_zone(deps: &Admission, zone: &str, class: &EC2NodeClass, offerings: &m
             && it.reservation.as_deref().is_none_or(is_free)
             && !deps.insufficient_capacity.lock().contains(Wanted::of(it, group), now)
     };
-    if offerings.iter().any(is_near) {
-        offerings.retain(is_near);
+    // Each offering is judged once: capacity may become known to be missing in between, and nothing would be left.
+    let near: Vec<_> = offerings.iter().filter(|it| is_near(it)).cloned().collect();
+    if !near.is_empty() {
+        *offerings = near;
     }
 }
 
