@@ -63,7 +63,12 @@ fn wanted_by_job(job: &Job) -> i64 {
     }
     let succeeded = job.status.as_ref().and_then(|status| status.succeeded).unwrap_or(0);
     let at_once = spec.parallelism.unwrap_or(1);
-    i64::from(spec.completions.map_or(at_once, |completions| at_once.min(completions.saturating_sub(succeeded))))
+    i64::from(match spec.completions {
+        Some(completions) => at_once.min(completions.saturating_sub(succeeded)),
+        // A work queue: once a pod has succeeded, no further pods are created.
+        None if succeeded > 0 => 0,
+        None => at_once,
+    })
 }
 
 /// The UID of the pod's controller.

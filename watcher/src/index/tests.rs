@@ -311,6 +311,7 @@ fn jobs_want_their_remaining_completions_and_ordered_stateful_sets_one_pod() {
             false,
         ),
         ("Job", json!({"parallelism": 2, "template": {"spec": null}}), json!({}), false),
+        ("Job", json!({"parallelism": 2, "template": {"spec": null}}), json!({"succeeded": 1}), true),
         ("Job", json!({"parallelism": 2, "suspend": true, "template": {"spec": null}}), json!({}), true),
         ("StatefulSet", json!({"replicas": 3, "serviceName": "s", "selector": {}, "template": {}}), json!({}), true),
         (
