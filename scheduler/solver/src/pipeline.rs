@@ -253,10 +253,17 @@ fn dangling(context: &SolveContext<'_>) -> Vec<Unschedulable> {
     .collect()
 }
 
-/// Adds pods without a place to the unschedulable ones.
+/// Adds pods without a place to the unschedulable ones. Pods of many shapes may have the same dozens of reasons, so
+/// equal lists are kept once.
 fn report_left(context: &SolveContext<'_>, state: &State, plan: &mut Plan, left: &[PodGroup<'_>]) {
+    let mut known: BTreeSet<Arc<Vec<Reason>>> = BTreeSet::new();
     for pod_group in left {
-        let why = Arc::new(explain::explain(context, state, pod_group.shape));
+        let mut why = Arc::new(explain::explain(context, state, pod_group.shape));
+        if let Some(same) = known.get(&why) {
+            why = Arc::clone(same);
+        } else {
+            known.insert(Arc::clone(&why));
+        }
         plan.unschedulable.extend(pod_group.pods.iter().map(|pod| no_place(pod, &why)));
     }
     plan.unschedulable.sort();

@@ -20,6 +20,13 @@ fn pods_of_one_shape_share_their_reasons() {
 }
 
 #[test]
+fn shapes_with_the_same_reasons_share_them() {
+    let plan = Cluster::new().pending("a", 1, &shape(1000, 100)).pending("b", 1, &shape(2000, 100)).plan();
+    let [first, second] = &plan.unschedulable[..] else { panic!("not both are without a place: {plan:?}") };
+    assert!(Arc::ptr_eq(&first.reasons, &second.reasons), "{plan:?}");
+}
+
+#[test]
 fn figures_are_those_that_decide() {
     let plan = plan_of(&mut Cluster::new(), &shape(1000, 100));
     let text = "insufficient memory: 100Gi requested, the largest instance type of the NodePool has 64Gi";
