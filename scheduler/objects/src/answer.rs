@@ -8,10 +8,14 @@ use plimsoll_proto::convert::{ConvertError, unshared_sizes, with_shared_lists, w
 use plimsoll_proto::objects::v1::{IgnoredKind, PlanObjectsRequest, PlanObjectsResponse};
 use plimsoll_scheduler::answer::{AnswerError, in_process, options_from_wire, place_waiting};
 use plimsoll_solver::Cancel;
+use std::collections::BTreeMap;
 
 /// Maximum pods of a request after the expansion of workloads: about as many as a `Plan` request of the maximum size
 /// has.
 pub const MAX_PODS: usize = 100_000;
+
+/// Maximum lines about unknown fields: the objects of a server of one version have few.
+const MAX_UNKNOWN_FIELDS: usize = 100;
 
 /// Makes the plan for Kubernetes objects, at the time `now` unless the request has one.
 ///
@@ -53,10 +57,18 @@ pub fn plan_objects(
         AnswerError::check_size(unshared_sizes(&plan).1)?;
         with_shared_lists(&plan)
     };
-    let unknown = manifests.unknown_fields.iter();
-    let unknown = unknown.map(|(field, count)| format!("{field} is ignored, since no such field is known ({count})"));
-    let lines = unknown.chain(lines::of(&plan)).collect();
+    let lines = unknown_fields(&manifests.unknown_fields).into_iter().chain(lines::of(&plan)).collect();
     Ok(PlanObjectsResponse { lines, plan: Some(wire_plan), ignored: ignored.collect() })
+}
+
+/// Lines about fields that are unknown here, with the number of each.
+fn unknown_fields(fields: &BTreeMap<String, usize>) -> Vec<String> {
+    let line = |(field, count): (&String, &usize)| {
+        format!("{field} is ignored, since no such field is known ({count})")
+    };
+    let more = fields.len().saturating_sub(MAX_UNKNOWN_FIELDS);
+    let rest = (more > 0).then(|| format!("{more} more fields are ignored, since they are not known"));
+    fields.iter().take(MAX_UNKNOWN_FIELDS).map(line).chain(rest).collect()
 }
 
 fn offers(region: String, catalog: &str) -> Result<Offers, ConvertError> {
@@ -100,4 +112,20 @@ fn path(place: &Place) -> String {
     let item = place.item.map(|item| format!(".items[{item}]")).unwrap_or_default();
     let file = if place.file.is_empty() { "objects" } else { &*place.file };
     format!("{file}{item}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_about_unknown_fields_are_bounded() {
+        let fields = |count: usize| (0..count).map(|number| (format!("Pod spec.f{number:03}"), 2)).collect();
+        let lines = unknown_fields(&fields(MAX_UNKNOWN_FIELDS));
+        assert_eq!(lines.len(), MAX_UNKNOWN_FIELDS);
+        assert_eq!(lines[0], "Pod spec.f000 is ignored, since no such field is known (2)");
+        let lines = unknown_fields(&fields(MAX_UNKNOWN_FIELDS + 7));
+        assert_eq!(lines.len(), MAX_UNKNOWN_FIELDS + 1);
+        assert_eq!(lines[MAX_UNKNOWN_FIELDS], "7 more fields are ignored, since they are not known");
+    }
 }
