@@ -324,6 +324,12 @@ async fn undo(
     cause: &str,
 ) -> Result<Requeue, WriteError> {
     let name = claim.name_any();
+    // The deletion may have got no response, and the watch cache may not show it yet: then nothing is left to undo.
+    let live = deps.writes.read_claim(&name).await?.filter(|live| live.metadata.uid == claim.metadata.uid);
+    if live.is_none_or(|live| live.metadata.deletion_timestamp.is_some()) {
+        deps.ledger.with(|ledger| ledger.deleting(&name));
+        return Ok(Some(POLL_INTERVAL));
+    }
     tracing::info!(node_claim = name, cause, "removal undone");
     if let Some(node) = node_of(deps, claim).filter(|node| node.metadata.deletion_timestamp.is_none()) {
         let untaint = |node: &mut Node| remove_taint(node, taint::DISRUPTED);

@@ -136,9 +136,18 @@ async fn a_taint_without_a_command_is_removed() {
     assert!(!is_gone(&watcher.world, &claim));
 }
 
-/// The watch of NodeClaims lags, and the disruption budget is used up before it shows the deletion.
 #[tokio::test(start_paused = true)]
 async fn a_removal_whose_claim_is_deleted_is_not_undone() {
+    delete_and_use_up_the_budget(false).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_removal_whose_deletion_got_no_response_is_not_undone() {
+    delete_and_use_up_the_budget(true).await;
+}
+
+/// The watch of NodeClaims lags, and the disruption budget is used up before it shows the deletion.
+async fn delete_and_use_up_the_budget(loses_answers: bool) {
     let watcher = FakeWatcher::begin(Setup::default()).await;
     let (claim, node) = watcher.node(&wanted("a-1")).await;
     watcher.world.deploy("web", 1, &json!({"cpu": "1"}), &json!({})).unwrap();
@@ -157,6 +166,10 @@ async fn a_removal_whose_claim_is_deleted_is_not_undone() {
     watcher.until("the budget allows a disruption", MINUTE, |world| allows(world, 1)).await;
     let claims = WatchMatcher { client: "actuator".to_owned(), resource: Some("nodeclaims") };
     watcher.world.server().faults().distort_watches(claims, Distortion::Stale(Duration::from_secs(5)));
+    if loses_answers {
+        let deletion = Matcher { name: Some(claim.clone()), ..Matcher::of(Verb::Delete, "nodeclaims") };
+        watcher.world.server().faults().always(deletion, Effect::LoseAnswer);
+    }
     let outcome = watcher.remove("r-1", &node, DisruptionReason::Underutilized, Some(&other)).await;
     assert_eq!(outcome.status, OutcomeStatus::Accepted, "{outcome:?}");
     let is_deleted =
