@@ -99,7 +99,7 @@ impl Ledger {
             return Err(Rejection::PodExpected { node: node.clone(), pod: pod.clone() });
         }
         if facts.starting {
-            self.check_surplus(&claim.pool, node)?;
+            self.check_surplus(&facts.claim, &claim.pool, node)?;
         } else {
             self.check_budget(&claim.pool, removal.reason)?;
         }
@@ -118,15 +118,20 @@ impl Ledger {
         if removal.reason.is_forced() {
             return Ok(());
         }
+        if let Some(claim) = self.claims.get(&facts.claim).filter(|_| facts.starting) {
+            self.check_surplus(&facts.claim, &claim.pool, &removal.node)?;
+        }
         self.check_disruption_budgets(removal.reason, facts)?;
         self.check_capacity(facts)
     }
 
-    /// A node that is not in service is removed only if its static pool has more nodes than `replicas`. Nodes that are
-    /// being removed do not count, so that the successor of a drifted node stays. Budgets are about nodes in service.
-    fn check_surplus(&self, pool: &NodePoolName, node: &NodeName) -> Result<(), Rejection> {
+    /// A node that is not in service, that of claim `own`, is removed only if its static pool has more nodes than
+    /// `replicas`. Other nodes that are being removed do not count, so that the successor of a drifted node stays.
+    /// Budgets are about nodes in service.
+    fn check_surplus(&self, own: &str, pool: &NodePoolName, node: &NodeName) -> Result<(), Rejection> {
         let replicas = self.pools.get(pool).and_then(|facts| facts.replicas);
-        let staying = self.count(pool, |name, claim| !claim.deleting && !self.removals.contains_key(name));
+        let stays = |name: &str| name == own || !self.removals.contains_key(name);
+        let staying = self.count(pool, |name, claim| !claim.deleting && stays(name));
         let is_surplus = replicas.is_some_and(|replicas| u64::from(staying) > replicas);
         if is_surplus { Ok(()) } else { Err(Rejection::UnknownNode(node.clone())) }
     }

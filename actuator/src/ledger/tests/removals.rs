@@ -96,8 +96,15 @@ fn a_node_that_is_not_in_service_is_removed_only_if_its_static_pool_has_too_many
     leaving.deleting("c");
     assert_eq!(rejection(admit(&leaving)), not_in_service, "the others are as many as it should have");
     // The node may be the successor of a drifted one.
+    let mut again = ledger.clone();
     claim_of(&ledger.admit_removal(&removal("b", DisruptionReason::Drifted), &[], &context, &none("b")));
     assert_eq!(rejection(admit(&ledger)), not_in_service);
+    // The second check.
+    claim_of(&again.admit_removal(&empty("a"), &[], &context, &starting));
+    assert_eq!(again.check_removal_again(&starting), Ok(()), "it is still the third of two");
+    again.set_pool(&"pool".into(), fixed(3));
+    assert_eq!(again.check_removal_again(&starting), Err(not_in_service));
+    assert_eq!(again.check_removal_again(&none("a")), Ok(()), "once in service, it was a surplus node when it began");
 }
 
 #[test]
