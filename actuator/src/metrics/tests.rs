@@ -2,10 +2,11 @@
 
 use super::ActuatorMetrics;
 use super::view::ClusterView;
-use crate::state::catalogs::CatalogEntry;
+use crate::state::catalogs::Entries;
+use crate::state::catalogs::fixtures::{entries, instance_type};
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use plimsoll_model::catalog::{CapacityType, Catalog, InstanceType, Offering};
+use plimsoll_model::catalog::{CapacityType, InstanceType, Offering};
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::resources::Resources;
 use plimsoll_runtime::metrics::Metrics;
@@ -175,27 +176,9 @@ pub(crate) fn offering(zone: &str, capacity_type: CapacityType, micro_usd: i64, 
 }
 
 /// The catalog of node class `default`: one instance type.
-pub(crate) fn catalog(offerings: Vec<Offering>) -> Arc<BTreeMap<String, Arc<CatalogEntry>>> {
-    let instance_type = InstanceType {
-        name: "m5.large".to_owned(),
-        architecture: "amd64".to_owned(),
-        operating_systems: vec!["linux".to_owned()],
-        capacity: Resources::from([("cpu", 2000), ("memory", 8 << 30)]),
-        overhead: Resources::new(),
-        labels: BTreeMap::new(),
-        offerings,
-    };
-    let catalog = Catalog { region: "us-west-2".to_owned(), instance_types: vec![instance_type] };
-    let entry = CatalogEntry {
-        node_class: "default".to_owned(),
-        generation: 1,
-        catalog: Some((catalog.id(), Arc::new(catalog))),
-        is_provisional: false,
-        offered: Arc::default(),
-        unsent: None,
-        problem: None,
-    };
-    Arc::new([("default".to_owned(), Arc::new(entry))].into())
+pub(crate) fn catalog(offerings: Vec<Offering>) -> Entries {
+    let capacity = Resources::from([("cpu", 2000), ("memory", 8 << 30)]);
+    entries(InstanceType { capacity, offerings, ..instance_type("m5.large") })
 }
 
 fn full() -> Fixture {

@@ -111,12 +111,34 @@ impl Catalogs {
     }
 }
 
+/// Catalogs for tests.
 #[cfg(test)]
-mod tests {
+pub(crate) mod fixtures {
     use super::*;
+    use plimsoll_model::catalog::InstanceType;
+    use plimsoll_model::resources::Resources;
 
-    fn entry(generation: i64, region: &str) -> CatalogEntry {
-        let catalog = Catalog { region: region.to_owned(), instance_types: Vec::new() };
+    /// An instance type without capacity, labels and offerings.
+    pub(crate) fn instance_type(name: &str) -> InstanceType {
+        InstanceType {
+            name: name.to_owned(),
+            architecture: "amd64".to_owned(),
+            operating_systems: vec!["linux".to_owned()],
+            capacity: Resources::new(),
+            overhead: Resources::new(),
+            labels: BTreeMap::new(),
+            offerings: Vec::new(),
+        }
+    }
+
+    /// The entries of a cluster with the node class `default`, which has one instance type.
+    pub(crate) fn entries(instance_type: InstanceType) -> Entries {
+        let entry = entry(1, Catalog { region: "us-west-2".to_owned(), instance_types: vec![instance_type] });
+        Arc::new([("default".to_owned(), Arc::new(entry))].into())
+    }
+
+    /// The entry of the node class `default`.
+    pub(super) fn entry(generation: i64, catalog: Catalog) -> CatalogEntry {
         CatalogEntry {
             node_class: "default".to_owned(),
             generation,
@@ -126,6 +148,15 @@ mod tests {
             unsent: None,
             problem: None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(generation: i64, region: &str) -> CatalogEntry {
+        fixtures::entry(generation, Catalog { region: region.to_owned(), instance_types: Vec::new() })
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Instances that EC2 does not show (safety rule 14), and terminations that it has not accepted.
 
 use super::drain::run_pod;
+use super::with_booting_instance;
 use plimsoll_actuator::ports::{CloudError, ZonalShift};
 use plimsoll_model::names::annotation;
 use plimsoll_sim::apiserver::{ResourceId, object};
@@ -8,7 +9,7 @@ use plimsoll_sim::cloud::{Action, Effect};
 use plimsoll_sim::plimsoll::Options;
 use plimsoll_sim::world::World;
 use plimsoll_tests::fake_watcher::{FakeWatcher, wanted};
-use plimsoll_tests::{HOUR, MINUTE, Setup, instance_of};
+use plimsoll_tests::{MINUTE, Setup, instance_of};
 use serde_json::json;
 use std::time::Duration;
 
@@ -47,15 +48,7 @@ fn is_gone(world: &World, claim: &str) -> bool {
 /// EC2 shows instances seconds after their launch.
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_was_just_launched_stays_although_ec2_does_not_show_its_instance() {
-    let mut setup = Setup::default();
-    setup.world.boot = HOUR;
-    let watcher = FakeWatcher::begin(setup).await;
-    let outcomes = watcher.send(watcher.plan(&[wanted("a-1")], Vec::new()).await).await;
-    let claim = outcomes[0].node_claim.clone().unwrap();
-    let is_launched = |world: &World| {
-        world.get(ResourceId::NODE_CLAIMS, &claim).is_some_and(|claim| object::condition_is_true(&claim, "Launched"))
-    };
-    watcher.until("the instance is launched", MINUTE, is_launched).await;
+    let (watcher, claim) = with_booting_instance().await;
     hide(&watcher.world, &zone(&watcher.world), true);
     watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
     let took = watcher.until("the claim is deleted", 3 * MINUTE, |world| is_gone(world, &claim)).await;

@@ -17,7 +17,7 @@ use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::world::World;
 use plimsoll_tests::fake_watcher::{FakeWatcher, wanted};
-use plimsoll_tests::{MINUTE, Setup, running_on};
+use plimsoll_tests::{HOUR, MINUTE, Setup, running_on};
 use serde_json::json;
 use std::time::Duration;
 
@@ -32,6 +32,20 @@ fn limit_disruptions(world: &World, max_unavailable: u32) {
     let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"},
         "spec": {"maxUnavailable": max_unavailable, "selector": {"matchLabels": {"app": "web"}}}});
     world.apply_object(&budget).unwrap();
+}
+
+/// A claim whose instance boots for an hour.
+async fn with_booting_instance() -> (FakeWatcher, String) {
+    let mut setup = Setup::default();
+    setup.world.boot = HOUR;
+    let watcher = FakeWatcher::begin(setup).await;
+    let outcomes = watcher.send(watcher.plan(&[wanted("a-1")], Vec::new()).await).await;
+    let claim = outcomes[0].node_claim.clone().unwrap();
+    let is_launched = |world: &World| {
+        world.get(ResourceId::NODE_CLAIMS, &claim).is_some_and(|claim| object::condition_is_true(&claim, "Launched"))
+    };
+    watcher.until("the instance is launched", MINUTE, is_launched).await;
+    (watcher, claim)
 }
 
 /// A node with a pod that must not be evicted. Returns the names of claim and Node.

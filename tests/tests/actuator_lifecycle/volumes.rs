@@ -1,13 +1,13 @@
 //! Volumes that are still attached when a node is drained.
 
-use super::is_gone;
+use super::{is_gone, with_booting_instance};
 use plimsoll_sim::apiserver::faults::{Effect, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::store::{Part, Store, Write};
 use plimsoll_sim::apiserver::{ApiError, Patch, ResourceId, object};
 use plimsoll_sim::world::World;
 use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, wanted};
-use plimsoll_tests::{HOUR, MINUTE, Setup, running_on};
+use plimsoll_tests::{MINUTE, Setup, running_on};
 use serde_json::json;
 use std::time::Duration;
 
@@ -53,15 +53,7 @@ async fn a_node_ends_in_time_although_attached_volumes_cannot_be_listed() {
 /// No volume is attached to an instance that has not become a Node.
 #[tokio::test(start_paused = true)]
 async fn a_claim_without_a_node_waits_for_no_volumes() {
-    let mut setup = Setup::default();
-    setup.world.boot = HOUR;
-    let watcher = FakeWatcher::begin(setup).await;
-    let outcomes = watcher.send(watcher.plan(&[wanted("a-1")], Vec::new()).await).await;
-    let claim = outcomes[0].node_claim.clone().unwrap();
-    let is_launched = |world: &World| {
-        world.get(ResourceId::NODE_CLAIMS, &claim).is_some_and(|claim| object::condition_is_true(&claim, "Launched"))
-    };
-    watcher.until("the instance is launched", MINUTE, is_launched).await;
+    let (watcher, claim) = with_booting_instance().await;
     let denied = Effect::Refuse(ApiError::new(403, "Forbidden", "a right is missing"));
     watcher.world.server().faults().always(Matcher::of(Verb::List, "volumeattachments"), denied);
     watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();

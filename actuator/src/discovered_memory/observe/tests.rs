@@ -1,7 +1,6 @@
 use super::*;
-use crate::state::catalogs::CatalogEntry;
-use plimsoll_model::catalog::{Catalog, InstanceType};
-use plimsoll_model::resources::Resources;
+use crate::state::catalogs::fixtures::{entries, instance_type};
+use plimsoll_model::catalog::InstanceType;
 use serde_json::{Value, json};
 
 fn claim(change: impl Fn(&mut NodeClaim)) -> Arc<NodeClaim> {
@@ -35,26 +34,8 @@ fn observe(claim: Arc<NodeClaim>, nodes: Vec<Arc<Node>>) -> Vec<Observation> {
             {"id": "ami-old", "requirements": [{"key": label::ARCH, "operator": "In", "values": ["amd64"]}]}]},
     }))
     .unwrap();
-    let instance_type = InstanceType {
-        name: "m5.large".to_owned(),
-        architecture: "amd64".to_owned(),
-        operating_systems: vec!["linux".to_owned()],
-        capacity: Resources::new(),
-        overhead: Resources::new(),
-        labels: [(label::INSTANCE_MEMORY.to_owned(), "8192".to_owned())].into(),
-        offerings: Vec::new(),
-    };
-    let catalog = Catalog { region: "r".to_owned(), instance_types: vec![instance_type] };
-    let entry = CatalogEntry {
-        node_class: "default".to_owned(),
-        generation: 1,
-        catalog: Some((catalog.id(), Arc::new(catalog))),
-        is_provisional: false,
-        offered: Arc::default(),
-        unsent: None,
-        problem: None,
-    };
-    let catalogs: Entries = Arc::new([("default".to_owned(), Arc::new(entry))].into());
+    let labels = [(label::INSTANCE_MEMORY.to_owned(), "8192".to_owned())].into();
+    let catalogs = entries(InstanceType { labels, ..instance_type("m5.large") });
     observations(&[claim], &[("aws:///a/i-1".to_owned(), nodes)].into(), &[Arc::new(class)], &catalogs)
 }
 

@@ -1,6 +1,6 @@
 use super::*;
-use crate::state::catalogs::CatalogEntry;
-use plimsoll_model::catalog::{CapacityType, Catalog, InstanceType, Offering};
+use crate::state::catalogs::fixtures::{entries, instance_type};
+use plimsoll_model::catalog::{CapacityType, InstanceType, Offering};
 use plimsoll_model::identity::{ActionId, NodePoolName};
 use plimsoll_model::plan::{OfferingChoice, PodRef, Termination};
 use plimsoll_model::resources::Resources;
@@ -115,26 +115,7 @@ fn catalogs(price: i64) -> Entries {
         available: true,
         reservation: None,
     };
-    let kind = InstanceType {
-        name: "m6i.large".to_owned(),
-        architecture: "amd64".to_owned(),
-        operating_systems: vec!["linux".to_owned()],
-        capacity: Resources::default(),
-        overhead: Resources::default(),
-        labels: BTreeMap::new(),
-        offerings: vec![offering],
-    };
-    let catalog = Catalog { region: "r".to_owned(), instance_types: vec![kind] };
-    let entry = CatalogEntry {
-        node_class: "default".to_owned(),
-        generation: 1,
-        catalog: Some((catalog.id(), Arc::new(catalog))),
-        is_provisional: false,
-        offered: Arc::default(),
-        unsent: None,
-        problem: None,
-    };
-    Arc::new(BTreeMap::from([("default".to_owned(), Arc::new(entry))]))
+    entries(InstanceType { offerings: vec![offering], ..instance_type("m6i.large") })
 }
 
 #[test]
