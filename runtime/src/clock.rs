@@ -2,15 +2,20 @@
 //!
 //! A [`Clock`] is a wall-clock reading plus the elapsed monotonic time. On tokio's paused time it is therefore virtual,
 //! and a step of the machine's clock cannot make time go backwards within a process. The system's clock follows forward
-//! steps: a process may start before the time is synchronized, and the monotonic clock does not advance while a machine
-//! is suspended.
+//! steps that last: a process may start before the time is synchronized, and the monotonic clock does not advance while
+//! a machine is suspended. A step that is soon taken back is an error, which would end grace periods.
 
 use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// Forward steps below this value are ignored until they add up: the two clocks drift by less than this within a day.
 const STEP_MS: i64 = 1_000;
+
+/// How long the machine's clock must be ahead before a step counts.
+const STEP_AGE: Duration = Duration::from_secs(30);
 
 /// Wall-clock time that advances with [`tokio::time::Instant`]. Cheap to copy; copies agree with each other.
 #[derive(Clone, Copy, Debug)]
@@ -25,9 +30,18 @@ pub struct Clock {
 enum Steps {
     None,
     /// Forward steps of the machine's clock so far.
-    OfMachine(&'static AtomicI64),
+    OfMachine(&'static Mutex<MachineSteps>),
     /// A simulation makes the steps.
     Simulated(&'static AtomicI64),
+}
+
+/// Forward steps of the machine's clock, in milliseconds.
+#[derive(Debug, Default)]
+struct MachineSteps {
+    /// The steps that count. Never decreases.
+    counted: i64,
+    /// Since when the machine's clock has been further ahead, and by how much at least.
+    ahead: Option<(Instant, i64)>,
 }
 
 impl Clock {
@@ -59,7 +73,7 @@ impl Clock {
             .unwrap_or(Timestamp::MAX);
         let ahead = match self.steps {
             Steps::None => return counted,
-            Steps::OfMachine(stepped) => follow(stepped, counted, Timestamp::now()),
+            Steps::OfMachine(steps) => steps.lock().follow(counted, Timestamp::now(), Instant::now()),
             Steps::Simulated(steps) => steps.load(Ordering::Relaxed),
         };
         counted.checked_add(SignedDuration::from_millis(ahead)).unwrap_or(Timestamp::MAX)
@@ -72,11 +86,21 @@ impl Clock {
     }
 }
 
-/// Milliseconds to add to `counted`, increased if `wall` is further ahead. Never decreases.
-fn follow(stepped: &AtomicI64, counted: Timestamp, wall: Timestamp) -> i64 {
-    let ahead = wall.as_millisecond().saturating_sub(counted.as_millisecond());
-    let known = stepped.load(Ordering::Relaxed);
-    if ahead.saturating_sub(known) < STEP_MS { known } else { stepped.fetch_max(ahead, Ordering::Relaxed).max(ahead) }
+impl MachineSteps {
+    /// Milliseconds to add to `time`, increased if `wall` has been further ahead for [`STEP_AGE`].
+    fn follow(&mut self, time: Timestamp, wall: Timestamp, now: Instant) -> i64 {
+        let ahead = wall.as_millisecond().saturating_sub(time.as_millisecond());
+        if ahead.saturating_sub(self.counted) < STEP_MS {
+            self.ahead = None;
+            return self.counted;
+        }
+        let (since, least) = self.ahead.map_or((now, ahead), |(since, least)| (since, least.min(ahead)));
+        self.ahead = Some((since, least));
+        if now.saturating_duration_since(since) >= STEP_AGE {
+            (self.counted, self.ahead) = (least, None);
+        }
+        self.counted
+    }
 }
 
 /// Waits until `at`, or for ever if it is `None`.
@@ -90,7 +114,6 @@ pub async fn sleep_until(at: Option<Instant>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[tokio::test(start_paused = true)]
     async fn advances_with_virtual_time_only() {
@@ -111,14 +134,27 @@ mod tests {
     }
 
     #[test]
-    fn follows_forward_steps_and_no_backward_ones() {
-        let at = |millis| Timestamp::from_millisecond(millis).unwrap();
-        let stepped = AtomicI64::default();
-        assert_eq!(follow(&stepped, at(1_000), at(1_999)), 0, "clocks drift");
-        assert_eq!(follow(&stepped, at(1_000), at(61_000)), 60_000, "the machine was paused for a minute");
-        assert_eq!(follow(&stepped, at(2_000), at(2_000)), 60_000, "the step was taken back");
-        assert_eq!(follow(&stepped, at(2_000), at(62_500)), 60_000);
-        assert_eq!(follow(&stepped, at(2_000), at(63_000)), 61_000);
+    fn follows_forward_steps_that_last_and_no_backward_ones() {
+        let began = Instant::now();
+        let mut steps = MachineSteps::default();
+        // The machine's clock is ahead by this much, this many seconds after the beginning.
+        let mut follow = |seconds: i64, ahead: i64| {
+            let time = Timestamp::from_second(1_000 + seconds).unwrap();
+            let wall = time.checked_add(SignedDuration::from_millis(ahead)).unwrap();
+            steps.follow(time, wall, began + Duration::from_secs(seconds.unsigned_abs()))
+        };
+        assert_eq!(follow(0, 999), 0, "clocks drift");
+        assert_eq!(follow(1, 60_000), 0, "it may be an error");
+        assert_eq!(follow(30, 60_000), 0);
+        assert_eq!(follow(31, 60_500), 60_000, "the machine was paused for a minute");
+        assert_eq!(follow(32, 0), 60_000, "the step was taken back");
+        assert_eq!(follow(33, 60_999), 60_000);
+        // A day, for 20 s.
+        assert_eq!(follow(40, 86_400_000), 60_000);
+        assert_eq!(follow(60, 0), 60_000);
+        assert_eq!(follow(80, 86_400_000), 60_000, "an error of its own");
+        assert_eq!(follow(109, 61_000), 60_000);
+        assert_eq!(follow(110, 86_400_000), 61_000, "it was ahead by a second all the time");
     }
 
     #[tokio::test(start_paused = true)]
