@@ -3,7 +3,7 @@
 //! Liveness only means that the process responds. It never depends on a peer; otherwise one broken service would
 //! restart others.
 
-use std::{collections::BTreeMap, future::IntoFuture, io, net::SocketAddr, sync::Arc};
+use std::{collections::BTreeMap, future::IntoFuture, io, sync::Arc};
 
 use axum::{
     Router,
@@ -175,6 +175,7 @@ mod tests {
     use crate::telemetry::{LogFormat, subscriber};
     use axum::{body::Body, http::Request};
     use futures::FutureExt;
+    use std::net::SocketAddr;
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt},
         net::TcpStream,
