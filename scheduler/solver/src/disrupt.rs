@@ -140,6 +140,7 @@ pub(crate) fn remove<'a>(
     }
     // Pods may move to initialized nodes only.
     state.search.in_service = true;
+    state.moving = true;
     surplus::remove(context, state, removal);
     drift::remove(context, state, &found, removal);
     // Pods may move only to nodes for which `consolidateAfter` has passed.

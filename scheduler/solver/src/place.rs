@@ -50,6 +50,8 @@ pub(crate) struct State {
     pub(crate) even: bool,
     /// Existing nodes that may take pods.
     pub(crate) search: Search,
+    /// Pods of removed nodes are placed: domains in which existing nodes have room come first.
+    pub(crate) moving: bool,
     /// Zone in which pods start if several are equally good.
     pub(crate) preferred_zone: Option<String>,
     /// Pool that is asked before all others of its weight, regardless of cost.
@@ -101,6 +103,7 @@ impl State {
             counts: context.known.counts.clone(),
             even: false,
             search: Search::default(),
+            moving: false,
             preferred_zone: None,
             preferred_pool: None,
             prices: None,

@@ -12,6 +12,7 @@ mod labels;
 mod local_search;
 mod market;
 mod max_node_share;
+mod moved_pods;
 mod offers;
 mod on_demand_ratio;
 mod placing;

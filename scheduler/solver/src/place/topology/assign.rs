@@ -4,9 +4,9 @@ use super::domain_tuples::DomainTuple;
 use super::group_constraint::GroupConstraint;
 use crate::input::context::SolveContext;
 use crate::input::existing_nodes::takes_some;
-use crate::place::State;
 use crate::place::hostname_topology::HostRule;
 use crate::place::pod_groups::{self, PodGroup};
+use crate::place::{State, allowed, put_some};
 use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::snapshot::{Pod, PodShape};
 use std::collections::BTreeMap;
@@ -30,6 +30,28 @@ pub(crate) fn assign<'a>(
 
 /// Like [`assign`], but assigns no more pods to a domain tuple than its cap.
 pub(super) fn assign_within<'a>(
+    context: &SolveContext<'a>,
+    state: &mut State,
+    pod_groups: Vec<PodGroup<'a>>,
+    caps: &Caps,
+) -> (Vec<PodGroup<'a>>, Vec<PodGroup<'a>>) {
+    if !state.moving {
+        return assign_all(context, state, pod_groups, caps);
+    }
+    // The capacity that assigned pods reserve is free again when they are placed.
+    let mut found = None;
+    let _: Option<()> = state.trial(|state| {
+        let assigned = assign_all(context, state, pod_groups, caps);
+        found = Some((assigned, state.counts.clone()));
+        None
+    });
+    let Some((assigned, counts)) = found else { return Default::default() };
+    state.counts = counts;
+    assigned
+}
+
+/// Assigns one group after another.
+fn assign_all<'a>(
     context: &SolveContext<'a>,
     state: &mut State,
     pod_groups: Vec<PodGroup<'a>>,
@@ -64,8 +86,12 @@ pub(super) fn assign_within<'a>(
         let before = pod_groups::count(&waiting);
         let mut rest = Vec::new();
         for pod_group in std::mem::take(&mut waiting) {
+            let assigned = ready.len();
             let left = assign_group(context, state, pod_group, caps, &mut used, &mut ready);
             rest.extend(left);
+            if state.moving {
+                ready.iter().skip(assigned).for_each(|pod_group| reserve(context, state, pod_group));
+            }
         }
         waiting = rest;
         let after = pod_groups::count(&waiting);
@@ -120,11 +146,9 @@ fn assign_group<'a>(
     };
     let preferred: IndexVec<DomainTuple, bool> = tuples.all.iter().map(prefers).collect();
     // Existing nodes cost nothing, as long as they have room.
-    let room: IndexVec<DomainTuple, usize> = tuples
-        .all
-        .iter()
-        .map(|tuple| if tuple.price.is_none() { room_on_nodes(context, state, &pod_group, tuple) } else { 0 })
-        .collect();
+    let room_of = |tuple: &DomainTuple| room_on_nodes(context, state, &pod_group, tuple);
+    let room: IndexVec<DomainTuple, usize> = tuples.all.iter().map(room_of).collect();
+    let at_once = if pod_group.on_one_node { pod_group.pods.len() } else { 1 };
     let mut picked = Vec::with_capacity(pod_group.pods.len());
     for _ in 0..pod_group.pods.len() {
         let fits = |index: Id<DomainTuple>, even: bool| {
@@ -132,7 +156,11 @@ fn assign_group<'a>(
                 && started.is_none_or(|one| one == index)
                 && constraints.iter().all(|one| one.permits(index, even))
         };
+        // Moved pods need no new node in a domain with room, even if it is not the emptiest one. But if the pods that
+        // stay are too uneven, the emptiest domains come first.
+        let by_room = state.moving && constraints.iter().all(GroupConstraint::holds);
         let rank = |index: &Id<DomainTuple>| {
+            let lacks_room = by_room && assigned[*index] + at_once > room[*index];
             let among = |some: fn(&GroupConstraint<'_>) -> bool| -> i64 {
                 constraints.iter().filter(|one| some(one)).map(|one| one.domain_count(*index)).sum()
             };
@@ -149,7 +177,7 @@ fn assign_group<'a>(
             let on_tuple = if evenly { assigned[*index] } else { 0 };
             let without_launch = if assigned[*index] < room[*index] { 0 } else { i64::MAX };
             let price = tuples.all[*index].price.unwrap_or(without_launch);
-            (counted_pods, domain_count, on_tuple, !preferred[*index], price, *index)
+            (lacks_room, counted_pods, domain_count, on_tuple, !preferred[*index], price, *index)
         };
         let pick = |even: bool| tuples.all.ids().filter(|index| fits(*index, even)).min_by_key(rank);
         let best = if state.even { pick(true).or_else(|| pick(false)) } else { pick(false) };
@@ -193,15 +221,44 @@ fn starts_a_host(context: &SolveContext<'_>, state: &State, shape: Id<PodShape>)
     (!waits).then_some(!nowhere.is_empty())
 }
 
-/// Number of the group's pods that fit on existing nodes of a domain tuple.
-fn room_on_nodes(context: &SolveContext<'_>, state: &State, pod_group: &PodGroup<'_>, tuple: &DomainTuple) -> usize {
+/// Number of the group's pods that fit on existing nodes of a domain tuple. Not counted, and 0, if new nodes can be
+/// launched there and the pods are not moved.
+fn room_on_nodes(
+    context: &SolveContext<'_>,
+    state: &mut State,
+    pod_group: &PodGroup<'_>,
+    tuple: &DomainTuple,
+) -> usize {
+    if tuple.price.is_some() && !state.moving {
+        return 0;
+    }
     let (pods, requests) = (pod_group.pods.len(), context.shapes[pod_group.shape].requests);
-    let (mut room, mut from) = (0, 0);
+    let (mut room, mut from, mut looked) = (0, 0, 0_u64);
     while let Some(node) = state.free_capacity.next(from, requests).filter(|_| room < pods) {
-        if tuple.only.nodes.has(node) {
+        if tuple.only.nodes.has(node) && allowed(context, node, state.search) {
             room += takes_some(context, node, state.room(node), pod_group);
         }
+        looked += 1;
         from = node.number() + 1;
     }
+    state.work = state.work.saturating_sub(looked / 8);
     room
+}
+
+/// Uses capacity of existing nodes for pods that are assigned to a domain, so that further groups see what is left.
+fn reserve<'a>(context: &SolveContext<'a>, state: &mut State, pod_group: &PodGroup<'a>) {
+    if pod_group.only.is_none() {
+        return;
+    }
+    let requests = context.shapes[pod_group.shape].requests;
+    let (mut left, mut existing) = (pod_group.clone(), BTreeMap::new());
+    let (mut from, mut looked) = (0, 0_u64);
+    while let Some(node) = state.free_capacity.next(from, requests).filter(|_| !left.pods.is_empty()) {
+        if allowed(context, node, state.search) {
+            put_some(context, state, node, &mut left, &mut existing);
+        }
+        looked += 1;
+        from = node.number() + 1;
+    }
+    state.work = state.work.saturating_sub(looked / 8);
 }

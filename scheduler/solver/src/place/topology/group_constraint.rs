@@ -82,6 +82,15 @@ impl<'w> GroupConstraint<'w> {
         if self.spreads() { self.domain(tuple).map_or(0, full) } else { 0 }
     }
 
+    /// Whether no domain has more members than the group permits, if it is a spread that constrains the pods.
+    pub(super) fn holds(&self) -> bool {
+        let (GroupKind::TopologySpread { skew, .. }, Some(view), true) = (self.kind, self.view, self.owner) else {
+            return true;
+        };
+        let mut counting = self.counts.iter().zip(&view.counts).filter(|(_, counts)| **counts);
+        counting.all(|((members, _), _)| members - self.least <= *skew)
+    }
+
     /// Records one more pod in the domain tuple.
     pub(super) fn add(&mut self, tuple: Id<DomainTuple>) {
         if let Some(domain) = self.domain(tuple) {
