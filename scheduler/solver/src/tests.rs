@@ -4,6 +4,7 @@ mod bounds;
 mod buffer_pods;
 pub(crate) mod builder;
 mod capacity_quotas;
+mod deletions;
 mod early_batch;
 mod false_bounds;
 mod followers;
