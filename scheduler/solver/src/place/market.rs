@@ -141,9 +141,8 @@ fn attempt<'a>(
         }
         Way::ScarceFirst(quotes) => {
             let pools = |quotes: &[Option<i64>]| quotes.iter().flatten().count();
-            let is_limited = |pool: Id<NodePool>| before[pool].iter().any(Option::is_some);
             let mut order = weight_group.to_vec();
-            order.sort_by_key(|pool| is_limited(*pool));
+            order.sort_by_key(|pool| limits::is_limited(&before[*pool], &context.reservations));
             for scarce in 0..=weight_group.len() {
                 let own = pod_groups.iter().zip(*quotes).filter(|(_, quotes)| pools(quotes) == scarce);
                 let mut part =
