@@ -5,6 +5,7 @@ mod buffer_pods;
 pub(crate) mod builder;
 mod capacity_quotas;
 mod deletions;
+mod drift;
 mod early_batch;
 mod false_bounds;
 mod followers;

@@ -7,14 +7,18 @@ use super::candidates::Candidate;
 use super::{Removal, Removed};
 use crate::input::context::SolveContext;
 use crate::place::pod_groups::{self, PodGroup};
-use crate::place::{self, Placed, State, limits, static_pools};
+use crate::place::{self, Placed, State, limits, local_search, relaxation, static_pools};
+use crate::retries;
 use plimsoll_model::index::Id;
 use plimsoll_model::plan::Launch;
 use plimsoll_model::snapshot::{DisruptionReason, Node, NodePool, NodeState};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Maximum number of nodes that are replaced together. The pods of so many nodes fill new nodes well.
+const MAX_TOGETHER: usize = 50;
 
 /// Nodes without pods come first, then nodes whose pods can be evicted at once, since these evictions free budgets
-/// sooner.
+/// sooner. Nodes are replaced together first, so that they share new nodes, and the rest one by one.
 pub(super) fn remove<'a>(
     context: &SolveContext<'a>,
     state: &mut State,
@@ -25,6 +29,7 @@ pub(super) fn remove<'a>(
     order.sort_by_key(|one| {
         (!one.pods.is_empty(), !one.has_grace_period, one.disturbance, &context.nodes[one.node].node.name)
     });
+    replace_in_batches(context, state, removal, &order);
     for candidate in order {
         // Once the budgets are used up, which is usual in a rollout, all that follows would be in vain.
         if !removal.is_open(candidate) || !removal.allowance.permits(context, candidate, DisruptionReason::Drifted) {
@@ -32,38 +37,134 @@ pub(super) fn remove<'a>(
         }
         if candidate.pool.replicas.is_some() {
             replace_static(context, state, removal, candidate);
-            continue;
-        }
-        // With a terminationGracePeriod, pods that must not be evicted do not block the node: they stay until the
-        // period ends.
-        let moving = candidate.pods.iter().copied().filter(|pod| pod_groups::can_leave(context, pod));
-        let wanted: Vec<PodGroup<'a>> = pod_groups::by_shape(context, moving);
-        if wanted.iter().any(|pod_group| crate::explain::unsupported(context.shapes[pod_group.shape].shape).is_some()) {
-            continue;
-        }
-        let replaced = removal.attempt(context, state, candidate, DisruptionReason::Drifted, |state| {
-            placed(context, state, wanted.clone())
-        });
-        if !replaced && may_go_first(context, removal, candidate) {
-            removal.attempt(context, state, candidate, DisruptionReason::Drifted, |state| {
-                let before = state.headroom.clone();
-                give_back(context, state, candidate);
-                let mut placed = placed(context, state, wanted)?;
-                // These nodes are launched once the instance of the drifted one is gone and no longer counts.
-                placed.launches.clear();
-                state.headroom = before;
-                Some(placed)
-            });
+        } else {
+            replace(context, state, removal, candidate);
         }
     }
 }
 
-/// Places all pods of a node, or nothing.
-fn placed<'a>(context: &SolveContext<'a>, state: &mut State, wanted: Vec<PodGroup<'a>>) -> Option<Placed<'a>> {
+/// Replaces as many nodes together as budgets allow.
+fn replace_in_batches<'a>(
+    context: &SolveContext<'a>,
+    state: &mut State,
+    removal: &mut Removal<'a>,
+    order: &[&Candidate<'a>],
+) {
+    let mut rest = order.iter().copied().filter(|one| one.pool.replicas.is_none());
+    // Each round takes two or more candidates.
+    loop {
+        let mut allowance = removal.allowance.clone();
+        let mut batch: Vec<&Candidate<'a>> = Vec::new();
+        while batch.len() < MAX_TOGETHER
+            && let Some(candidate) = rest.next()
+        {
+            if removal.is_open(candidate) && allowance.permits(context, candidate, DisruptionReason::Drifted) {
+                allowance.note(context, candidate, DisruptionReason::Drifted);
+                batch.push(candidate);
+            }
+        }
+        if batch.len() < 2 {
+            return;
+        }
+        replace_together(context, state, removal, batch);
+    }
+}
+
+/// Replaces the nodes together, without those whose pods have no place.
+fn replace_together<'a>(
+    context: &SolveContext<'a>,
+    state: &mut State,
+    removal: &mut Removal<'a>,
+    mut nodes: Vec<&Candidate<'a>>,
+) {
+    nodes.retain(|one| is_supported(context, &wanted(context, &[*one])));
+    // Each attempt leaves out the nodes that failed. The rest usually succeeds at once.
+    for _ in 0..retries::FEW {
+        // A single node is tried later, like those that are left out.
+        if nodes.len() < 2 || state.work == 0 {
+            return;
+        }
+        let wanted = wanted(context, &nodes);
+        let mut stuck: BTreeSet<Id<Node>> = BTreeSet::new();
+        let found = state.trial(|state| {
+            nodes.iter().for_each(|one| state.close(one.node));
+            match placed(context, state, wanted) {
+                Ok(placed) => {
+                    let must_stay = |node: &Id<Node>| !removal.followed.permits(context, state, *node);
+                    stuck.extend(nodes.iter().map(|one| one.node).filter(must_stay));
+                    stuck.is_empty().then_some(placed)
+                }
+                Err(left) => {
+                    let left = relaxation::uids(&left);
+                    let is_left = |one: &&&Candidate<'a>| one.pods.iter().any(|pod| left.contains(&pod.uid));
+                    stuck.extend(nodes.iter().filter(is_left).map(|one| one.node));
+                    None
+                }
+            }
+        });
+        if let Some(placed) = found {
+            nodes.iter().for_each(|one| removal.note(context, one, DisruptionReason::Drifted));
+            removal.commit(context, placed);
+            return;
+        }
+        nodes.retain(|one| !stuck.contains(&one.node));
+    }
+}
+
+/// Replaces one node, or removes it before its pods have another place if its pool is at its limits.
+fn replace<'a>(context: &SolveContext<'a>, state: &mut State, removal: &mut Removal<'a>, candidate: &Candidate<'a>) {
+    let wanted = wanted(context, &[candidate]);
+    if !is_supported(context, &wanted) {
+        return;
+    }
+    let replaced = removal.attempt(context, state, candidate, DisruptionReason::Drifted, |state| {
+        placed(context, state, wanted.clone()).ok()
+    });
+    if !replaced && may_go_first(context, removal, candidate) {
+        removal.attempt(context, state, candidate, DisruptionReason::Drifted, |state| {
+            let before = state.headroom.clone();
+            give_back(context, state, candidate);
+            let mut placed = placed(context, state, wanted).ok()?;
+            // These nodes are launched once the instance of the drifted one is gone and no longer counts.
+            placed.launches.clear();
+            state.headroom = before;
+            Some(placed)
+        });
+    }
+}
+
+/// The pods of the nodes that need another place. With a terminationGracePeriod, pods that must not be evicted do not
+/// block their node: they stay until the period ends.
+fn wanted<'a>(context: &SolveContext<'a>, nodes: &[&Candidate<'a>]) -> Vec<PodGroup<'a>> {
+    let pods = nodes.iter().flat_map(|one| one.pods.iter().copied());
+    pod_groups::by_shape(context, pods.filter(|pod| pod_groups::can_leave(context, pod)))
+}
+
+fn is_supported(context: &SolveContext<'_>, wanted: &[PodGroup<'_>]) -> bool {
+    let unsupported = |one: &PodGroup<'_>| crate::explain::unsupported(context.shapes[one.shape].shape).is_some();
+    !wanted.iter().any(unsupported)
+}
+
+/// Places all of these pods.
+///
+/// # Errors
+/// The pods without a place.
+fn placed<'a>(
+    context: &SolveContext<'a>,
+    state: &mut State,
+    wanted: Vec<PodGroup<'a>>,
+) -> Result<Placed<'a>, Vec<PodGroup<'a>>> {
+    // Looking at pods and nodes takes time even if no pod has a place.
+    let looked = pod_groups::count(&wanted) + context.nodes.len() / 8;
+    state.work = state.work.saturating_sub(u64::try_from(looked).unwrap_or(u64::MAX));
     pod_groups::leave(context, state, &wanted);
-    let mut placed = place::relaxation::place(context, state, wanted);
+    let mut placed = relaxation::place(context, state, wanted);
+    if !placed.left.is_empty() {
+        return Err(placed.left);
+    }
+    local_search::improve(context, state, &mut placed);
     place::widen(context, state, &mut placed.launches);
-    placed.left.is_empty().then_some(placed)
+    Ok(placed)
 }
 
 /// Replaces a node of a static pool by another node of this pool, as Karpenter does: its pods are not planned. Only
