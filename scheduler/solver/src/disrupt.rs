@@ -142,6 +142,8 @@ pub(crate) fn remove<'a>(
     state.search.in_service = true;
     state.moving = true;
     surplus::remove(context, state, removal);
+    // Pods that move to a drifted node would soon move again.
+    state.search.lasting = true;
     drift::remove(context, state, &found, removal);
     // Pods may move only to nodes for which `consolidateAfter` has passed.
     state.search.settled = true;

@@ -89,6 +89,8 @@ pub(crate) struct Search {
     pub(crate) in_service: bool,
     /// Only nodes past `consolidateAfter`, or to which it does not apply.
     pub(crate) settled: bool,
+    /// Only nodes that drift does not remove soon.
+    pub(crate) lasting: bool,
 }
 
 impl State {
@@ -267,8 +269,10 @@ fn put_some<'a>(
 }
 
 fn allowed(context: &SolveContext<'_>, node: Id<Node>, search: Search) -> bool {
-    let view = context.nodes[node].node;
-    (!search.in_service || view.state == NodeState::Initialized) && (!search.settled || context.nodes[node].settled)
+    let view = &context.nodes[node];
+    (!search.in_service || view.node.state == NodeState::Initialized)
+        && (!search.settled || view.settled)
+        && !(search.lasting && view.leaves)
 }
 
 /// Records `n` pods of `shape` on a node.

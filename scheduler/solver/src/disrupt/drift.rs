@@ -111,15 +111,23 @@ fn replace_together<'a>(
     }
 }
 
-/// Replaces one node, or removes it before its pods have another place if its pool is at its limits.
+/// Replaces one node, or removes it before its pods have another place if its pool is at its limits. Its pods move to
+/// other drifted nodes only if nothing else takes them.
 fn replace<'a>(context: &SolveContext<'a>, state: &mut State, removal: &mut Removal<'a>, candidate: &Candidate<'a>) {
     let wanted = wanted(context, &[candidate]);
     if !is_supported(context, &wanted) {
         return;
     }
-    let replaced = removal.attempt(context, state, candidate, DisruptionReason::Drifted, |state| {
-        placed(context, state, wanted.clone()).ok()
-    });
+    let mut attempt = |state: &mut State| {
+        removal.attempt(context, state, candidate, DisruptionReason::Drifted, |state| {
+            placed(context, state, wanted.clone()).ok()
+        })
+    };
+    let mut replaced = attempt(state);
+    if !replaced && others_leave(context, state, candidate) {
+        state.search.lasting = false;
+        replaced = attempt(state);
+    }
     if !replaced && may_go_first(context, removal, candidate) {
         removal.attempt(context, state, candidate, DisruptionReason::Drifted, |state| {
             let before = state.headroom.clone();
@@ -131,6 +139,13 @@ fn replace<'a>(context: &SolveContext<'a>, state: &mut State, removal: &mut Remo
             Some(placed)
         });
     }
+    state.search.lasting = true;
+}
+
+/// Whether other drifted nodes could take pods of the candidate. Otherwise, it makes no difference whether they may.
+fn others_leave(context: &SolveContext<'_>, state: &State, candidate: &Candidate<'_>) -> bool {
+    let mut nodes = context.nodes.ids();
+    nodes.any(|node| context.nodes[node].leaves && !state.room(node).closed && node != candidate.node)
 }
 
 /// The pods of the nodes that need another place. With a terminationGracePeriod, pods that must not be evicted do not

@@ -6,8 +6,7 @@ use crate::input::nodes::{NodeData, Nodes};
 use crate::place::hostname_topology::Tally;
 use crate::place::pod_groups::PodGroup;
 use plimsoll_model::index::{Id, IndexVec};
-use plimsoll_model::snapshot::{HostPort, Node, NodeState, Pod, Snapshot, SnapshotIndex};
-use plimsoll_model::time::Millis;
+use plimsoll_model::snapshot::{Disruption, DisruptionReason, HostPort, Node, NodeState, Pod, Snapshot, SnapshotIndex};
 use std::collections::BTreeMap;
 
 /// A node with its pods.
@@ -21,6 +20,8 @@ pub(crate) struct NodeView<'a> {
     /// Whether `consolidateAfter` of the node's pool has passed for the node. Always true if the pool has no such
     /// setting.
     pub(crate) settled: bool,
+    /// Whether the node has drifted and its pool allows to remove it now.
+    pub(crate) leaves: bool,
 }
 
 /// All pods that are bound to a node or reserved on it.
@@ -55,8 +56,8 @@ pub(crate) fn views<'a>(
     index: &'a SnapshotIndex,
     nodes: &'a Nodes,
 ) -> (IndexVec<Node, NodeView<'a>>, Vec<Option<Id<Node>>>) {
-    let pools: BTreeMap<&str, Option<Millis>> =
-        snapshot.node_pools.iter().map(|pool| (pool.name.as_str(), pool.disruption.consolidate_after)).collect();
+    let pools: BTreeMap<&str, &Disruption> =
+        snapshot.node_pools.iter().map(|pool| (pool.name.as_str(), &pool.disruption)).collect();
     let mut order: Vec<(usize, &Node)> = snapshot.nodes.iter().enumerate().collect();
     // The nodes are sorted by name already, and the sort is stable.
     order.sort_by_key(|(_, node)| std::cmp::Reverse(node.state));
@@ -66,7 +67,8 @@ pub(crate) fn views<'a>(
         let Some(data) = nodes.get(place) else { continue };
         // An initialized node that is not ready may never recover. A starting node is not expected to be ready yet.
         let lost = node.state == NodeState::Initialized && !node.ready;
-        let after = node.node_pool.as_ref().and_then(|name| pools.get(name.as_str()).copied().flatten());
+        let pool = node.node_pool.as_ref().and_then(|name| pools.get(name.as_str()).copied());
+        let after = pool.and_then(|pool| pool.consolidate_after);
         let settled = node.idle_since.zip(after).is_none_or(|(since, after)| since.plus(after) <= snapshot.now);
         let id = views.push(NodeView {
             node,
@@ -74,12 +76,18 @@ pub(crate) fn views<'a>(
             pods: PodsOnNode { pods: &snapshot.pods, places: index.residents(place) },
             open: !node.cordoned && !node.deleting && !lost,
             settled,
+            leaves: node.drifted.is_some() && !node.do_not_disrupt && pool.is_some_and(replaces_drifted),
         });
         if let Some(entry) = ids.get_mut(place) {
             *entry = Some(id);
         }
     }
     (views, ids)
+}
+
+/// Whether a pool with these rules may replace a drifted node now.
+fn replaces_drifted(disruption: &Disruption) -> bool {
+    disruption.allowed.get(&DisruptionReason::Drifted) != Some(&0) && disruption.rollout_limit != Some(0)
 }
 
 /// The number of pods of `pod_group` that fit on the node now. If the group must stay together, this is all of them or

@@ -2,7 +2,8 @@
 
 use super::builder::*;
 use plimsoll_model::plan::Plan;
-use plimsoll_model::snapshot::DisruptionReason::Drifted;
+use plimsoll_model::snapshot::DisruptionReason::{Drifted, Underutilized};
+use plimsoll_model::time::Timestamp;
 
 /// Drifted nodes of 4 cores with one pod of 900m each. They are not consolidated.
 fn drifted(nodes: usize) -> Cluster {
@@ -52,4 +53,52 @@ fn more_drifted_nodes_than_are_replaced_together_are_replaced_in_several_steps()
     assert_eq!(names(&plan).len(), 53);
     // 53 pods need 27 times two cores, the 50 and 3 pods of two steps at most 28 times.
     assert!(plan.hourly.0 <= 28 * 80_000, "{}", plan.hourly.0);
+}
+
+/// Moved pods by node.
+fn moved(plan: &Plan) -> Vec<(&str, Vec<&str>)> {
+    let all = plan.terminations.iter().flat_map(|one| &one.moved_to);
+    all.map(|one| (one.node.as_str(), one.pods.iter().map(|pod| pod.name.as_str()).collect())).collect()
+}
+
+#[test]
+fn pods_of_drifted_nodes_move_to_other_drifted_nodes_only_if_nothing_else_takes_them() {
+    let mut cluster = drifted(4);
+    cluster.allow(Drifted, 2);
+    let plan = cluster.plan();
+    // The two other nodes have room, but are replaced next.
+    assert_eq!((names(&plan), launched(&plan)), (vec!["n0", "n1"], vec![("c5.large".to_owned(), 2)]));
+    assert_eq!(moved(&plan), []);
+    cluster.node("new", "c5.xlarge");
+    cluster.bound("p-new", "new", &shape(2000, 1));
+    let plan = cluster.plan();
+    assert_eq!((names(&plan), moved(&plan)), (vec!["n0", "n1"], vec![("new", vec!["ns/p0"]), ("new", vec!["ns/p1"])]));
+    // No new node is within the limits, and the other node has no room.
+    cluster.bound("q-new", "new", &shape(2000, 1));
+    cluster.pool().limits.set("cpu", 20_000);
+    let plan = cluster.plan();
+    assert_eq!((names(&plan), plan.launches.len()), (vec!["n0", "n2"], 0));
+    assert_eq!(moved(&plan), [("n1", vec!["ns/p0"]), ("n1", vec!["ns/p2"])]);
+}
+
+#[test]
+fn pods_of_consolidated_nodes_do_not_move_to_drifted_nodes_unless_these_stay() {
+    let mut cluster = Cluster::new();
+    cluster.node("little", "c5.large");
+    cluster.bound("p", "little", &shape(500, 1));
+    cluster.node("old", "c5.xlarge").drifted = Some("AMIDrift".into());
+    cluster.bound("held", "old", &shape(3000, 1)).do_not_disrupt_until = Some(Timestamp(NOW.0 + 60_000));
+    assert_eq!(removed(&cluster.plan()), []);
+    let is_removed = |cluster: &Cluster| {
+        let plan = cluster.plan();
+        (removed(&plan), moved(&plan)) == (vec![("little", Underutilized)], vec![("old", vec!["ns/p"])])
+    };
+    let mut frozen = cluster.clone();
+    frozen.allow(Drifted, 0);
+    assert!(is_removed(&frozen), "a budget forbids drift");
+    let mut halted = cluster.clone();
+    halted.pool().disruption.rollout_limit = Some(0);
+    assert!(is_removed(&halted), "the rollout is halted");
+    cluster.snapshot.nodes[1].do_not_disrupt = true;
+    assert!(is_removed(&cluster), "the node must not be replaced");
 }
