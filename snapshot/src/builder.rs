@@ -155,7 +155,7 @@ impl State {
         }
         let changed = self.pods.observe(&objects.pods, &mut changes);
         let mut context = Context::new(objects, extra, self.pods.namespaces(), self.pods.label_keys());
-        let pod_states = PodStates::new(&context.nodes, extra);
+        let pod_states = PodStates::new(&context.nodes, &objects.node_claims, extra);
         self.pods.update(&changed, extra, &pod_states, (&mut context.shapes, &context.budgets), &mut changes);
         self.pods.shapes().for_each(|shape| context.shapes.mark_used(shape));
         let virtual_pods = context.buffer_pods(objects, extra);

@@ -21,6 +21,7 @@ pub mod nominations;
 mod on_demand;
 mod overlays;
 mod pdbs;
+mod pod_protection;
 mod pod_states;
 mod pod_table;
 mod pods;
@@ -194,7 +195,7 @@ pub struct Extra {
 #[must_use]
 pub fn build(objects: &Objects, extra: &Extra) -> (Snapshot, Vec<Problem>) {
     let mut context = Context::new(objects, extra, objects.pod_namespaces(), objects.pod_label_keys());
-    let pod_states = pod_states::PodStates::new(&context.nodes, extra);
+    let pod_states = pod_states::PodStates::new(&context.nodes, &objects.node_claims, extra);
     let read = (&mut context.shapes, &context.budgets);
     let pods::Pods { mut pods, ignored, unreadable_pod_nodes } =
         pods::build(objects, extra, &pod_states, read, &mut context.problems);

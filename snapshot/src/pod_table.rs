@@ -2,6 +2,7 @@
 
 use crate::Extra;
 use crate::daemon_pods::DaemonPods;
+use crate::pod_protection::PodProtection;
 use crate::pod_states::{PodStates, StateContext};
 use crate::pods::{self, CommonFields, PodIdentity};
 use crate::problems::{Fault, Problem};
@@ -37,7 +38,7 @@ enum Outcome {
     Nothing,
     Ignored,
     Unreadable(PodState),
-    Placed(PodState),
+    Placed(PodState, PodProtection),
 }
 
 #[derive(Debug)]
@@ -210,7 +211,11 @@ impl PodTable {
         };
         let known = entry.read.clone().filter(|_| !reread && !self.with_claims.contains(&position));
         let read = known.unwrap_or_else(|| pods::read(&pod, spec, budgets, shapes));
-        let outcome = if read.is_ok() { Outcome::Placed(state.clone()) } else { Outcome::Unreadable(state.clone()) };
+        let protection = pod_states.protection(&state);
+        let outcome = match read {
+            Ok(_) => Outcome::Placed(state.clone(), protection),
+            Err(_) => Outcome::Unreadable(state.clone()),
+        };
         if entry.outcome == outcome && entry.read.as_ref() == Some(&read) {
             return;
         }
@@ -218,7 +223,7 @@ impl PodTable {
         let mut problems: Vec<Problem> = pods::ignored_annotations(&pod).collect();
         let read = match read {
             Ok((common, shape)) => {
-                changes.insert(identity.pod(common.clone(), state));
+                changes.insert(identity.pod(common.clone(), state, protection));
                 let shared = self.shapes.entry(shape.id.clone()).or_insert((shape, 0));
                 shared.1 += 1;
                 Ok((common, Arc::clone(&shared.0)))
@@ -245,7 +250,7 @@ impl PodTable {
     fn retract(&mut self, position: usize, changes: &mut PodChanges) {
         let Some(entry) = self.entries.get_mut(position) else { return };
         let outcome = std::mem::replace(&mut entry.outcome, Outcome::Nothing);
-        if let (Outcome::Placed(_), Some(Ok((_, shape)))) = (&outcome, &entry.read) {
+        if let (Outcome::Placed(..), Some(Ok((_, shape)))) = (&outcome, &entry.read) {
             changes.removed.insert(PodIdentity::of(&entry.object).uid);
             if let Some((_, count)) = self.shapes.get_mut(&shape.id) {
                 *count -= 1;

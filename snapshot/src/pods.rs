@@ -1,6 +1,7 @@
 //! Reads pods and decides whether each is pending, reserved, bound or ignored.
 
 use crate::pdbs::Budgets;
+use crate::pod_protection::PodProtection;
 use crate::pod_states::PodStates;
 use crate::pod_table::ReadPod;
 use crate::problems::{Fault, Problem, full_name, full_name_of};
@@ -39,7 +40,10 @@ pub(crate) fn build(
         let Some(state) = result.state(pod, spec, &identity, extra, pod_states) else { continue };
         problems.extend(ignored_annotations(pod));
         match read(pod, spec, budgets, shapes) {
-            Ok((common, _)) => result.pods.push(identity.pod(common, state)),
+            Ok((common, _)) => {
+                let protection = pod_states.protection(&state);
+                result.pods.push(identity.pod(common, state, protection));
+            }
             Err(fault) => {
                 problems.push(Problem::of("Pod", &pod.metadata, fault));
                 result.unreadable_pod_nodes.extend(node_of(state));
@@ -71,7 +75,10 @@ fn add_replicas(
         let Some(state) = result.state(template, spec, &identity, extra, pod_states) else { continue };
         problems.extend(ignored.iter().map(|problem| Problem { name: identity.uid.0.clone(), ..problem.clone() }));
         match common.get_or_insert_with(|| read(template, spec, budgets, shapes)) {
-            Ok((common, _)) => result.pods.push(identity.pod(common.clone(), state)),
+            Ok((common, _)) => {
+                let protection = pod_states.protection(&state);
+                result.pods.push(identity.pod(common.clone(), state, protection));
+            }
             Err(fault) => {
                 let problem = Problem::of("Pod", &template.metadata, fault.clone());
                 problems.push(Problem { name: identity.uid.0, ..problem });
@@ -92,14 +99,25 @@ impl PodIdentity {
         Self { uid: uid(pod), name: pod.metadata.name.clone().unwrap_or_default() }
     }
 
-    pub(crate) fn pod(self, common: CommonFields, state: PodState) -> Pod {
-        Pod { uid: self.uid, name: self.name, state, ..common.0 }
+    pub(crate) fn pod(self, common: CommonFields, state: PodState, protection: PodProtection) -> Pod {
+        let CommonFields { mut pod, do_not_disrupt_until } = common;
+        if protection != PodProtection::Full {
+            pod.do_not_disrupt_until = do_not_disrupt_until;
+        }
+        if protection == PodProtection::None {
+            (pod.do_not_disrupt_until, pod.pod_disruption_budgets) = (None, Vec::new());
+        }
+        Pod { uid: self.uid, name: self.name, state, ..pod }
     }
 }
 
 /// A pod without UID, name and state. These fields are equal for all replicas of a workload.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct CommonFields(Pod);
+pub(crate) struct CommonFields {
+    pod: Pod,
+    /// Until when `karpenter.sh/do-not-disrupt` protects the pod.
+    do_not_disrupt_until: Option<Timestamp>,
+}
 
 pub(crate) fn node_of(state: PodState) -> Option<NodeName> {
     match state {
@@ -244,7 +262,7 @@ pub(crate) fn read(pod: &KubePod, spec: &PodSpec, budgets: &Budgets<'_>, shapes:
     let resized = requests::resized(pod, spec);
     let spec = resized.as_ref().unwrap_or(spec);
     let shape = shapes.add(&Template { namespace, name, labels, spec, on_demand }, binding)?;
-    let common = CommonFields(Pod {
+    let pod_fields = Pod {
         uid: PodUid::default(),
         namespace: namespace.to_owned(),
         name: String::new(),
@@ -254,12 +272,13 @@ pub(crate) fn read(pod: &KubePod, spec: &PodSpec, budgets: &Budgets<'_>, shapes:
         stays_with_node,
         terminating: metadata.deletion_timestamp.is_some(),
         returns: !stays_with_node && returns(pod),
-        do_not_disrupt_until: do_not_disrupt_until(pod),
+        do_not_disrupt_until: pod.protected_until().map(timestamp),
         eviction_cost_milli: eviction_cost(pod, &shape),
         pod_disruption_budgets: covering(pod, budgets),
         buffer: None,
-    });
-    Ok((common, shape))
+    };
+    let do_not_disrupt_until = pod.do_not_disrupt().map(|(until, _)| timestamp(until));
+    Ok((CommonFields { pod: pod_fields, do_not_disrupt_until }, shape))
 }
 
 /// Names of the budgets that an eviction of the pod must respect. Few pods have one, so that is asked first.
@@ -283,10 +302,9 @@ fn returns(pod: &KubePod) -> bool {
     pod.owners.iter().any(is_stateful_set)
 }
 
-/// When the protection by the pod's annotations ends; the end of time if it does not end.
-fn do_not_disrupt_until(pod: &KubePod) -> Option<Timestamp> {
-    let until = pod.protected_until()?;
-    Some(if until == jiff::Timestamp::MAX { Timestamp(i64::MAX) } else { kube_time::timestamp(&Time(until)) })
+/// When a protection by annotations ends; the end of time if it does not end.
+fn timestamp(until: jiff::Timestamp) -> Timestamp {
+    if until == jiff::Timestamp::MAX { Timestamp(i64::MAX) } else { kube_time::timestamp(&Time(until)) }
 }
 
 /// A volume that can be attached only in some zones must be detached from one node and attached to the next, while the

@@ -2,6 +2,7 @@ use crate::in_flight::tests::in_ledger;
 use crate::{Extra, Objects};
 use plimsoll_model::execution::{ClaimState, InFlightClaim};
 use plimsoll_model::snapshot::{PodState, Snapshot};
+use plimsoll_model::time::Timestamp;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -90,4 +91,49 @@ fn a_terminating_pod_leaves_its_reservation_to_its_replacement() {
     let deleting_node = [node("n1", Some("karpenter.sh/disrupted"))];
     let result = snapshot(&terminating_pod, &deleting_node, &[], vec![in_ledger("c2", ClaimState::Launching, &["u1"])]);
     assert_eq!(result.pods[0].state, PodState::Bound("n1".into()));
+}
+
+/// Whether the annotation protects a pod on the node of the claim, at this second.
+fn protects((key, value): (&str, &str), claim: &Value, second: i64) -> bool {
+    let mut annotated = pod(Some("n1"));
+    annotated["metadata"]["annotations"] = json!({key: value});
+    let objects = Objects {
+        pods: vec![Arc::new(serde_json::from_value(annotated).unwrap())],
+        nodes: vec![serde_json::from_value(node("n1", None)).unwrap()],
+        node_claims: vec![serde_json::from_value(claim.clone()).unwrap()],
+        ..Objects::default()
+    };
+    let now = Timestamp(second * 1000);
+    let (snapshot, problems) = crate::build(&objects, &Extra { now, ..Extra::default() });
+    assert_eq!(problems, []);
+    snapshot.pods[0].do_not_disrupt_until.is_some_and(|until| until > now)
+}
+
+#[test]
+fn a_forced_removal_ends_the_protection_of_pods_as_the_drain_does() {
+    const NOT_SAFE: (&str, &str) = ("cluster-autoscaler.kubernetes.io/safe-to-evict", "false");
+    const KEPT: (&str, &str) = ("karpenter.sh/do-not-disrupt", "true");
+    let both = |claim: &Value, second: i64| (protects(NOT_SAFE, claim, second), protects(KEPT, claim, second));
+    let mut claim = claim_of("n1", None);
+    claim["metadata"]["creationTimestamp"] = json!("1970-01-01T00:01:00Z");
+    claim["spec"]["expireAfter"] = json!("1h");
+    assert_eq!(both(&claim, 3659), (true, true));
+    assert_eq!(both(&claim, 3660), (false, true), "the node has expired");
+
+    let with = |key: &str, value: &str| {
+        let mut other = claim.clone();
+        other["metadata"]["annotations"] = json!({key: value});
+        other
+    };
+    let interrupted = with("plimsoll.dev/interrupted", r#"{"kind": "scheduled_change"}"#);
+    assert_eq!(both(&interrupted, 120), (false, true), "the end of the instance is not known");
+    let interrupted = with("plimsoll.dev/interrupted", r#"{"kind": "spot", "ends": "1970-01-01T00:10:00Z"}"#);
+    assert_eq!(both(&interrupted, 299), (false, true));
+    assert_eq!(both(&interrupted, 300), (false, false), "the instance ends in five minutes");
+
+    let mut deleted = with("karpenter.sh/nodeclaim-termination-timestamp", "1970-01-01T00:10:00Z");
+    assert_eq!(both(&deleted, 300), (true, true), "the claim is not being deleted");
+    deleted["metadata"]["deletionTimestamp"] = json!("1970-01-01T00:02:00Z");
+    assert_eq!(both(&deleted, 299), (true, true));
+    assert_eq!(both(&deleted, 300), (false, false), "the drain deletes the pods soon");
 }

@@ -1,0 +1,51 @@
+//! What protects the pods of a node from its removal.
+
+use crate::kube_time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use plimsoll_api::NodeClaim;
+use plimsoll_model::names::annotation;
+use plimsoll_model::snapshot::Node;
+use plimsoll_model::time::Timestamp;
+
+/// Milliseconds before the end of a node from which on all its pods need another place: a new node boots meanwhile.
+const LEAD_MS: i64 = 5 * 60 * 1000;
+
+/// What protects the pods of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PodProtection {
+    /// All annotations, and PodDisruptionBudgets.
+    Full,
+    /// As [`Self::Full`], except Cluster Autoscaler's annotation: the node is removed in any case.
+    Forced,
+    /// Nothing: the pods are about to be deleted.
+    None,
+}
+
+impl PodProtection {
+    /// Protection of the pods on `node`, which belongs to `claim`.
+    pub(crate) fn of(node: &Node, claim: Option<&NodeClaim>, now: Timestamp) -> Self {
+        let annotations = claim.and_then(|claim| claim.metadata.annotations.as_ref());
+        let value = |key: &str| annotations.and_then(|all| all.get(key)).map(String::as_str);
+        let notice = value(annotation::INTERRUPTED);
+        let deadline = value(annotation::TERMINATION_TIMESTAMP).and_then(moment);
+        let ends = notice.and_then(end_of_notice).into_iter().chain(deadline).min();
+        if node.deleting && ends.is_some_and(|ends| ends.0.saturating_sub(LEAD_MS) <= now.0) {
+            Self::None
+        } else if notice.is_some() || node.expires.is_some_and(|at| at <= now) {
+            Self::Forced
+        } else {
+            Self::Full
+        }
+    }
+}
+
+/// When the instance of an interrupted claim stops, if the notice tells.
+fn end_of_notice(notice: &str) -> Option<Timestamp> {
+    let fields: serde_json::Value = serde_json::from_str(notice).ok()?;
+    moment(fields.get("ends")?.as_str()?)
+}
+
+fn moment(text: &str) -> Option<Timestamp> {
+    let at: jiff::Timestamp = text.parse().ok()?;
+    Some(kube_time::timestamp(&Time(at)))
+}
