@@ -23,6 +23,7 @@ mod pools;
 mod preferences;
 mod price_limits;
 mod priority;
+mod projection;
 mod properties;
 mod reasons;
 mod removal;

@@ -43,7 +43,8 @@ const STRATEGIES: [(CapacityAssumption, bool); 4] = [
 /// Places pods with this strategy. Returns whether pods were placed.
 fn add(best: &mut Best<'_>, (capacity, may_launch): (CapacityAssumption, bool)) -> bool {
     let inputs = best.inputs;
-    let after = projection::project_with_capacity(inputs, &best.plan, capacity);
+    let mut after = projection::project_with_capacity(inputs, &best.plan, capacity);
+    projection::apply_removals(&best.plan, &mut after);
     let mut changed_snapshot = after.clone();
     share_volumes(&mut changed_snapshot);
     if may_launch {

@@ -68,6 +68,23 @@ pub(super) fn project_with_capacity(inputs: Inputs<'_>, plan: &Plan, capacity: C
     after
 }
 
+/// Applies the removals of the plan to its projected cluster: moved pods are bound to their next nodes. Removed nodes
+/// take no pods and are not removed again. Pods without another place stay on them.
+pub(crate) fn apply_removals(plan: &Plan, after: &mut Snapshot) {
+    let moves = plan.terminations.iter().flat_map(|one| &one.moved_to);
+    let places: BTreeMap<&PodUid, &NodeName> =
+        moves.flat_map(|to| to.pods.iter().map(move |pod| (&pod.uid, &to.node))).collect();
+    for pod in &mut after.pods {
+        if let Some(node) = places.get(&pod.uid) {
+            pod.state = PodState::Bound(NodeName::clone(node));
+        }
+    }
+    let removed: BTreeSet<&NodeName> = plan.terminations.iter().map(|one| &one.node).collect();
+    for node in after.nodes.iter_mut().filter(|node| removed.contains(&node.name)) {
+        (node.cordoned, node.do_not_disrupt, node.expires) = (true, true, None);
+    }
+}
+
 /// Name of the launch's node in a projected cluster.
 pub(super) fn node_name(launch: &Launch) -> NodeName {
     NodeName(launch.action_id.0.clone())
