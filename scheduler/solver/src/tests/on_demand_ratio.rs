@@ -240,6 +240,27 @@ fn a_temporary_lack_of_on_demand_capacity_leaves_pods_pending() {
 }
 
 #[test]
+fn free_capacity_of_a_spot_node_is_not_for_pods_that_must_run_on_demand() {
+    // A Spot node of any type has room for both pods.
+    for (pool, pod) in [(pool_with_ratio(1, 0), shape(1000, 2)), (both(), with_ratio(1, 0))] {
+        let mut cluster = Cluster::with([pool]);
+        cluster.snapshot.unavailable_offerings.push(UnavailableOffering {
+            instance_type: None,
+            zone: None,
+            capacity_type: OD,
+            remaining: Millis(60_000),
+        });
+        let plan = cluster.pending("p", 2, &pod).plan();
+        assert_eq!((split(&plan), plan.unschedulable.len()), ((0, 1), 1));
+        cluster.node_of("n", "c5.xlarge", "default", SPOT);
+        cluster.bound("a", "n", &pod);
+        let plan = cluster.plan_with(false);
+        let placed: usize = plan.placements.iter().map(|to| to.pods.len()).sum();
+        assert_eq!((split(&plan), placed, plan.unschedulable.len()), ((0, 0), 1, 1), "on an existing node");
+    }
+}
+
+#[test]
 fn where_nothing_is_sold_on_demand_the_pod_is_told() {
     let mut pool = both();
     pool.requirements.push(requirement(label::CAPACITY_TYPE, Operator::In, &["spot"]));
