@@ -158,9 +158,7 @@ pub(crate) fn place<'a>(context: &SolveContext<'a>, state: &mut State, pod_group
     let (pod_groups, too_many) = one_host_each(context, state, pod_groups);
     let mut placed = Placed { left: pod_groups, ..Placed::default() };
     on_existing(context, state, &mut placed);
-    for weight_group in market::weight_groups(context) {
-        market::buy(context, state, &mut placed, &weight_group);
-    }
+    market::buy_by_weight(context, state, &mut placed);
     placed.left.extend(too_many);
     placed
 }

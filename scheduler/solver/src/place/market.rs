@@ -1,5 +1,5 @@
 //! NodePools of equal weight compete by price: the price of their offerings decides, not their names. Each pool keeps
-//! its own limits, On-Demand ratio and node costs.
+//! its own limits, On-Demand ratio and node costs. Pools of a higher weight come first.
 
 use crate::input::context::SolveContext;
 use crate::input::intern::{Amounts, how_many};
@@ -11,8 +11,8 @@ use crate::retries;
 use crate::score::{PER_NODE, Score, unplaced};
 use plimsoll_model::catalog::Offering;
 use plimsoll_model::index::{Id, IndexVec};
-use plimsoll_model::snapshot::NodePool;
-use std::collections::BTreeSet;
+use plimsoll_model::snapshot::{NodePool, PodShape};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Maximum number of pools that are each tried first, since each attempt places or packs all pods. With more pools,
 /// only the cheapest is tried first.
@@ -45,9 +45,66 @@ pub(crate) fn competing_pools(
     if competing_pools.len() > MOST_FIRST { BTreeSet::new() } else { competing_pools }
 }
 
+/// Launches nodes for the unplaced pods, from pools of the highest weight first. If pods are left because other pods
+/// used up the limits of their pools, pods that fewer pools can take come first.
+pub(crate) fn buy_by_weight<'a>(context: &SolveContext<'a>, state: &mut State, placed: &mut Placed<'a>) {
+    let weight_groups = weight_groups(context);
+    let limited = state.headroom.iter().flatten().any(Option::is_some);
+    // Within one weight, `buy` does the same.
+    let start = (limited && weight_groups.len() > 1).then(|| (state.headroom.clone(), placed.left.clone()));
+    weight_groups.iter().for_each(|weight_group| buy(context, state, placed, weight_group));
+    let is_worth_it = || state.work > 0 && are_crowded_out(context, state, placed);
+    let Some((headroom, pod_groups)) = start.filter(|_| is_worth_it()) else { return };
+    let usual = std::mem::replace(&mut state.headroom, headroom);
+    let scarce_first = buy_scarce_first(context, state, pod_groups, &weight_groups);
+    if unplaced(&scarce_first) < unplaced(placed) {
+        (placed.launches, placed.left) = (scarce_first.launches, scarce_first.left);
+    } else {
+        state.headroom = usual;
+    }
+}
+
+/// Whether pods are left, and one of their pools used its limits for pods that a further pool could run.
+fn are_crowded_out(context: &SolveContext<'_>, state: &State, placed: &Placed<'_>) -> bool {
+    let pools_of = |shape: Id<PodShape>| -> BTreeSet<Id<NodePool>> {
+        context.pools.ids().filter(|pool| context.can_run(shape, *pool, None)).collect()
+    };
+    let is_limited = |pool: Id<NodePool>| state.headroom[pool].iter().any(Option::is_some);
+    let left: BTreeSet<Id<PodShape>> = placed.left.iter().map(|pod_group| pod_group.shape).collect();
+    let left: BTreeSet<BTreeSet<Id<NodePool>>> = left.into_iter().map(pools_of).collect();
+    let launched = placed.launches.iter().filter(|draft| !left.is_empty() && is_limited(draft.pool));
+    let launched = launched.flat_map(|draft| draft.pod_groups.iter().map(move |one| (draft.pool, one.shape)));
+    let launched: BTreeSet<(Id<NodePool>, Id<PodShape>)> = launched.collect();
+    launched.into_iter().any(|(pool, shape)| {
+        let pools = pools_of(shape);
+        left.iter().any(|own| own.contains(&pool) && !pools.is_subset(own))
+    })
+}
+
+/// Launches nodes for pods that fewer pools can take first.
+fn buy_scarce_first<'a>(
+    context: &SolveContext<'a>,
+    state: &mut State,
+    pod_groups: Vec<PodGroup<'a>>,
+    weight_groups: &[WeightGroup],
+) -> Placed<'a> {
+    let mut by_pools: BTreeMap<usize, Vec<PodGroup<'a>>> = BTreeMap::new();
+    for pod_group in pod_groups {
+        let pools = context.pools.ids().filter(|pool| quote(context, state, &pod_group, *pool).is_some()).count();
+        by_pools.entry(pools).or_default().push(pod_group);
+    }
+    let mut placed = Placed::default();
+    for left in by_pools.into_values() {
+        let mut part = Placed { left, ..Placed::default() };
+        weight_groups.iter().for_each(|weight_group| buy(context, state, &mut part, weight_group));
+        placed.add(part);
+    }
+    placed
+}
+
 /// Launches nodes of the pools of one weight for the unplaced pods. Uses the cheapest of several ways to divide the
 /// pods among the pools.
-pub(crate) fn buy<'a>(
+fn buy<'a>(
     context: &SolveContext<'a>,
     state: &mut State,
     placed: &mut Placed<'a>,

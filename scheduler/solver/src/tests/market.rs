@@ -64,6 +64,27 @@ fn limits_of_each_pool_hold() {
     assert_eq!((pools, plan.unschedulable.len()), (vec!["cheap", "dear", "dear"], 0));
 }
 
+/// A pool is full with two nodes. They are for pods that require this pool, whatever its weight: the others, which are
+/// larger, run in the other pool.
+#[test]
+fn the_limit_of_a_pool_is_left_to_pods_that_no_other_pool_takes() {
+    for weight in [0, 10] {
+        let mut limited = NodePool { weight, ..of_types("a", &["c5.large"]) };
+        limited.limits.set("cpu", 4000);
+        let mut own = shape(1500, 1);
+        own.node_selector.insert(label::NODE_POOL.into(), "a".into());
+        let mut cluster = Cluster::with([limited, of_types("b", &["m5.large"])]);
+        let plan = cluster.pending("any", 2, &shape(1600, 1)).pending("own", 2, &own).plan();
+        let mut pools: Vec<&str> = plan.launches.iter().map(|one| one.node_pool.as_str()).collect();
+        pools.sort_unstable();
+        assert_eq!((pools, plan.unschedulable.len()), (vec!["a", "a", "b", "b"], 0), "weight {weight}");
+        // Without pods that require it, the pool of the highest weight is full first.
+        cluster.snapshot.pods.retain(|pod| pod.name.starts_with("any"));
+        let pools: Vec<_> = cluster.plan().launches.iter().map(|one| one.node_pool.as_str().to_owned()).collect();
+        assert_eq!(pools, ["a", "a"], "weight {weight}");
+    }
+}
+
 /// The limit of one pool permits two small nodes, or a large one. Two small nodes in the cheap zone are best, together
 /// with nodes of the other pool, which has no limit.
 #[test]
