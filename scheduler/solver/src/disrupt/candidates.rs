@@ -72,11 +72,11 @@ impl<'a> Candidate<'a> {
 /// snapshot: the actuator deletes their NodeClaims.
 ///
 /// Nodes of static pools are replaced by nodes of the same pool as far as its limits, CapacityQuotas and the available
-/// offerings allow. The second value has these nodes, without the launches of their successors. Their pods need no
-/// other place.
+/// offerings allow, except for as many as the pool has beyond its `replicas`, including nodes that start. The second
+/// value has these nodes, without the launches of their successors. Their pods need no other place.
 pub(crate) fn expired<'a>(context: &SolveContext<'a>, kept: &BTreeSet<Id<Node>>) -> (Vec<Removed<'a>>, Successors) {
     let pools = pools(context);
-    let (mut found, mut successors, mut room) = (Vec::new(), Successors::new(), BTreeMap::new());
+    let (mut found, mut successors, mut of_pool) = (Vec::new(), Successors::new(), BTreeMap::new());
     let mut shared = static_pools::shared_headroom(context, &[]);
     for (index, view) in context.nodes.iter_enumerated() {
         let Some(pool) = view.node.node_pool.as_ref().and_then(|name| pools.get(name.as_str())) else { continue };
@@ -87,9 +87,12 @@ pub(crate) fn expired<'a>(context: &SolveContext<'a>, kept: &BTreeSet<Id<Node>>)
         }
         let pods = view.pods.iter().filter(|pod| pod.moves()).collect();
         found.push(Removed { node: index, reason: DisruptionReason::Expired, price: view.data.price, pods });
-        let room = room.entry(pool.name.as_str());
-        let room = room.or_insert_with(|| static_pools::successors(context.snapshot, pool));
-        if *room > 0 && static_pools::has_offering(context, pool, &mut shared) {
+        let (excess, room) = of_pool.entry(pool.name.as_str()).or_insert_with(|| {
+            (static_pools::excess(context.snapshot, pool), static_pools::successors(context.snapshot, pool))
+        });
+        if *excess > 0 {
+            *excess -= 1;
+        } else if *room > 0 && static_pools::has_offering(context, pool, &mut shared) {
             *room -= 1;
             successors.insert(index, None);
         }

@@ -78,17 +78,18 @@ fn accept(view: &PoolView<'_>, room: &mut Headroom) -> Option<Bits<Offering>> {
     Some(kept)
 }
 
-/// Number of nodes that the pool lacks if so many successors are launched. Nodes that are being deleted are replaced,
-/// but count against the pool's limit.
+/// Number of nodes that the pool lacks if so many of its nodes get successors. Nodes that are being deleted are
+/// replaced, but count against the pool's limit. Nodes that exceed `replicas` take the place of successors, also if this
+/// plan removes them: the actuator admits no launch beyond `replicas` before they are gone.
 fn missing(snapshot: &Snapshot, pool: &NodePool, successors: u64) -> u64 {
-    let wanted = pool.replicas.unwrap_or(0).saturating_sub(remaining(snapshot, pool)).saturating_add(successors);
+    let wanted = pool.replicas.unwrap_or(0).saturating_add(successors).saturating_sub(remaining(snapshot, pool));
     wanted.min(room(snapshot, pool)).min(MAX_LAUNCHES)
 }
 
-/// How many nodes of the pool its limits allow to replace by others now. Zero if the pool is being deleted, is not
-/// static, or has more nodes than `replicas`, including those that start: these take the place of removed nodes.
+/// How many nodes of the pool its limits allow to replace by others now. Zero if the pool is being deleted or is not
+/// static.
 pub(crate) fn successors(snapshot: &Snapshot, pool: &NodePool) -> u64 {
-    if pool.replicas.is_none() || pool.deleting || excess(snapshot, pool) > 0 {
+    if pool.replicas.is_none() || pool.deleting {
         return 0;
     }
     missing(snapshot, pool, u64::MAX).saturating_sub(missing(snapshot, pool, 0))

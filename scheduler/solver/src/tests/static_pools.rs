@@ -174,6 +174,30 @@ fn an_expired_node_gets_no_successor_while_a_node_beyond_the_replicas_starts() {
 }
 
 #[test]
+fn a_node_beyond_the_replicas_takes_the_place_of_one_expired_node_only() {
+    for state in [NodeState::InFlight, NodeState::Registered, NodeState::Initialized] {
+        let mut cluster = Cluster::with([static_pool(3)]);
+        for name in ["n1", "n2", "n3"] {
+            node(&mut cluster, name).expires = Some(NOW);
+        }
+        node(&mut cluster, "n4").state = state;
+        // One node is removed without a successor and one with a successor. The third one waits: the actuator admits
+        // no second launch while the first node exists.
+        let plan = cluster.plan();
+        let mut successors: Vec<usize> = plan.terminations.iter().map(|one| one.replaced_by.len()).collect();
+        successors.sort_unstable();
+        assert_eq!((successors, plan.launches.len()), (vec![0, 1], 1), "{state:?}");
+        // Both are gone, and the successor starts.
+        let gone: Vec<_> = plan.terminations.iter().map(|one| one.node.clone()).collect();
+        cluster.snapshot.nodes.retain(|node| !gone.contains(&node.name));
+        node(&mut cluster, "n5").state = NodeState::InFlight;
+        let plan = cluster.plan();
+        assert_eq!((plan.terminations.len(), plan.launches.len()), (1, 1), "{state:?}");
+        assert_eq!(plan.terminations[0].replaced_by, [0], "{state:?}");
+    }
+}
+
+#[test]
 fn a_surplus_node_whose_pods_cannot_be_planned_stays() {
     let unknown = VolumeTopology {
         claim: "data".into(),
