@@ -215,7 +215,7 @@ pub(crate) fn on_existing<'a>(context: &SolveContext<'a>, state: &mut State, pla
         let requests = context.shapes[pod_group.shape].requests;
         (
             follows,
-            !context.scarce_devices.are_requested(requests),
+            !context.free_devices.are_requested(requests),
             std::cmp::Reverse(requests),
             context.relaxation.order(pod_group.shape),
         )
@@ -234,7 +234,7 @@ pub(crate) fn on_existing<'a>(context: &SolveContext<'a>, state: &mut State, pla
             if !allowed(context, node, state.search) {
                 continue;
             }
-            if context.scarce_devices.are_idle(&context.nodes[node], &state.room(node).free, requests) {
+            if context.free_devices.are_idle(&context.nodes[node], &state.room(node).free, requests) {
                 spared.push(node);
             } else {
                 put_some(context, state, node, pod_group, &mut placed.existing);

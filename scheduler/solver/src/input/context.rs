@@ -1,7 +1,7 @@
 //! A snapshot with its indices: pools in order of preference, shapes, DaemonSets, nodes.
 
 use crate::Cancel;
-use crate::input::devices::ScarceDevices;
+use crate::input::devices::FreeDevices;
 use crate::input::existing_nodes::NodeView;
 use crate::input::intern::{Amounts, Bits, ResourceTable};
 use crate::input::nodes::{NodeVerdict, Nodes, Pools};
@@ -106,7 +106,7 @@ pub(crate) struct SolveContext<'a> {
     pub(crate) shapes: IndexVec<PodShape, ShapeView<'a>>,
     /// In the order in which nodes are filled.
     pub(crate) nodes: IndexVec<Node, NodeView<'a>>,
-    pub(crate) scarce_devices: ScarceDevices,
+    pub(crate) free_devices: FreeDevices,
     /// By index in the snapshot.
     node_ids: Vec<Option<Id<Node>>>,
     pub(crate) known: &'a Nodes,
@@ -180,7 +180,7 @@ impl<'a> SolveContext<'a> {
             ordinary: IndexVec::new(),
             static_pools: pools.static_pools,
             shapes: shapes.collect(),
-            scarce_devices: ScarceDevices::new(&views, solve_index.table()),
+            free_devices: FreeDevices::new(&views, solve_index.table()),
             nodes: views,
             node_ids,
             known: nodes,

@@ -5,38 +5,41 @@ use crate::input::intern::ResourceTable;
 use plimsoll_model::index::IndexVec;
 use plimsoll_model::snapshot::Node;
 
-/// Devices that at most half of the open nodes have free. If most nodes have a device, sparing these would push other
-/// pods on few nodes, and finding these takes long.
-pub(crate) struct ScarceDevices {
-    /// Indices of these devices.
+/// The devices that open nodes have free.
+pub(crate) struct FreeDevices {
+    /// Their indices.
     devices: Vec<usize>,
+    /// Those that at most half of the open nodes have free. If most nodes have a device, sparing these would push other
+    /// pods on few nodes, and finding these takes long.
+    scarce: Vec<usize>,
     /// Whether accelerators that no pod requests are as scarce.
     idle_accelerators: bool,
 }
 
-impl ScarceDevices {
+impl FreeDevices {
     pub(crate) fn new(nodes: &IndexVec<Node, NodeView<'_>>, table: &ResourceTable) -> Self {
         let open: Vec<&NodeView<'_>> = nodes.iter().filter(|view| view.open).collect();
-        let is_scarce = |has: &dyn Fn(&NodeView<'_>) -> bool| {
-            let count = open.iter().filter(|view| has(view)).count();
-            count > 0 && count <= open.len() / 2
-        };
-        let is_free_on_few = |device: usize| is_scarce(&|view| is_positive(&view.data.room.free, device));
-        Self {
-            devices: (0..table.len()).filter(|one| is_device(table.name(*one)) && is_free_on_few(*one)).collect(),
-            idle_accelerators: is_scarce(&|view| view.data.has_idle_accelerator),
+        let count = |has: &dyn Fn(&NodeView<'_>) -> bool| open.iter().filter(|view| has(view)).count();
+        let is_scarce = |count: usize| count > 0 && count <= open.len() / 2;
+        let (mut devices, mut scarce) = (Vec::new(), Vec::new());
+        for device in (0..table.len()).filter(|one| is_device(table.name(*one))) {
+            let nodes = count(&|view| is_positive(&view.data.room.free, device));
+            devices.extend((nodes > 0).then_some(device));
+            scarce.extend(is_scarce(nodes).then_some(device));
         }
+        Self { devices, scarce, idle_accelerators: is_scarce(count(&|view| view.data.has_idle_accelerator)) }
     }
 
-    /// Whether pods request one of the devices.
+    /// Whether pods request one of the devices. Other pods could take the cpu and memory beside it, however many nodes
+    /// have the device.
     pub(crate) fn are_requested(&self, requests: &[i64]) -> bool {
         self.devices.iter().any(|device| is_positive(requests, *device))
     }
 
-    /// Whether a node, of which this is `free`, has a free device that pods do not request.
+    /// Whether a node, of which this is `free`, has a scarce device free that pods do not request.
     pub(crate) fn are_idle(&self, view: &NodeView<'_>, free: &[i64], requests: &[i64]) -> bool {
         (self.idle_accelerators && view.data.has_idle_accelerator)
-            || self.devices.iter().any(|device| is_positive(free, *device) && !is_positive(requests, *device))
+            || self.scarce.iter().any(|device| is_positive(free, *device) && !is_positive(requests, *device))
     }
 }
 

@@ -189,6 +189,19 @@ fn nodes_with_devices_that_most_nodes_have_are_not_left_free() {
 }
 
 #[test]
+fn pods_that_need_a_device_come_before_larger_ones_even_if_all_nodes_have_it() {
+    let mut wanting = shape(1000, 1);
+    wanting.requests.set("nvidia.com/gpu", 1);
+    let mut cluster = Cluster::new();
+    for name in ["a", "b"] {
+        cluster.node(name, "c5.large").allocatable.set("nvidia.com/gpu", 1);
+    }
+    // The larger pods do not fit beside them. No type of the catalog has a GPU.
+    let plan = cluster.pending("cpu", 2, &shape(1500, 1)).pending("gpu", 2, &wanting).plan();
+    assert_eq!((kept(&plan), plan.unschedulable.len()), (vec![("a", 1), ("b", 1)], 0));
+}
+
+#[test]
 fn reserved_pods_hold_room_and_are_not_placed_again() {
     let mut cluster = Cluster::new();
     cluster.node("n1", "c5.large").state = NodeState::InFlight;
