@@ -142,6 +142,19 @@ fn min_values_widen_what_a_launch_counts_and_fail_where_they_cannot() {
 }
 
 #[test]
+fn nodes_take_as_many_pods_as_min_values_permit() {
+    let mut cluster = Cluster::new();
+    // The smaller type is dearer, and only needed for the second value.
+    cluster.catalog.instance_types =
+        vec![instance("c5.4xlarge", 16, 64, 100_000), instance("m5.xlarge", 6, 64, 200_000)];
+    let mut types = requirement(label::INSTANCE_TYPE, Operator::Exists, &[]);
+    types.min_values = Some(2);
+    cluster.pool().requirements.push(types);
+    let plan = cluster.pending("p", 18, &shape(1000, 1)).plan();
+    assert_eq!(launched(&plan), vec![("c5.4xlarge".to_owned(), 6); 3]);
+}
+
+#[test]
 fn min_values_that_cannot_be_met_are_lowered_by_best_effort() {
     let mut cluster = Cluster::new();
     let mut families = requirement("karpenter.k8s.aws/instance-family", Operator::Exists, &[]);

@@ -236,16 +236,25 @@ impl Packer<'_, '_> {
     fn within_min_values(&self, node: &Open<'_>, item: Id<Entry>, n: usize) -> usize {
         let Some(accept) = &node.accept else { return n };
         let accept = accept.and(&self.class(item).any);
-        let mut n = n;
-        while n > 0 {
+        let meets = |n: usize| {
             let mut load = node.filled.load.clone();
             add(&mut load, self.requests(item), i64::try_from(n).unwrap_or(i64::MAX));
             let roomy = Bits::of(self.view.offerings.len(), |index| accept.has(index) && fits(&load, self.room(index)));
-            if launch::acceptable(self.view, &roomy).is_some() {
-                return n;
-            }
-            n /= 2;
+            launch::acceptable(self.view, &roomy).is_some()
+        };
+        if meets(n) {
+            return n;
         }
-        0
+        // More pods never leave more offerings. Each step halves the range.
+        let (mut least, mut most) = (0, n.saturating_sub(1));
+        while least < most {
+            let middle = (least + most).div_ceil(2);
+            if meets(middle) {
+                least = middle;
+            } else {
+                most = middle - 1;
+            }
+        }
+        least
     }
 }
