@@ -1,7 +1,7 @@
 //! What offerings count against CapacityQuotas. Each limit of a quota is a resource of its own, which all pools share.
 
 use crate::input::custom_labels::Narrowed;
-use crate::input::intern::{Bits, ResourceTable};
+use crate::input::intern::{Amounts, Bits, ResourceTable};
 use crate::input::offerings::{Alternative, PoolData, PoolView};
 use plimsoll_model::catalog::{Catalog, Offering};
 use plimsoll_model::names::NODES_RESOURCE;
@@ -10,6 +10,21 @@ use plimsoll_model::snapshot::{CapacityQuota, quota_of_resource};
 /// The resource of a NodePool or node that this resource of the table counts.
 pub(crate) fn counted_resource(name: &str) -> &str {
     quota_of_resource(name).map_or(name, |(_, resource)| resource)
+}
+
+/// What nodes with these usages leave of the limits of `quotas`, by resource of the table. Nodes being deleted still
+/// count.
+pub(crate) fn left<'u>(
+    quotas: &[CapacityQuota],
+    table: &ResourceTable,
+    usages: impl Iterator<Item = &'u Amounts> + Clone,
+) -> Vec<(usize, i64)> {
+    let left = quotas.iter().flat_map(CapacityQuota::resources).filter_map(|(name, _, limit)| {
+        let place = table.place(&name)?;
+        let used = usages.clone().filter_map(|usage| usage.get(place));
+        Some((place, used.fold(limit, |left, used| left.saturating_sub(*used))))
+    });
+    left.collect()
 }
 
 /// Offerings whose nodes `quota` may count. A custom label that the quota selects by counts if the pool allows such a

@@ -1,6 +1,7 @@
 //! A snapshot with its indices: pools in order of preference, shapes, DaemonSets, nodes.
 
 use crate::Cancel;
+use crate::input::capacity_quotas;
 use crate::input::devices::FreeDevices;
 use crate::input::existing_nodes::NodeView;
 use crate::input::intern::{Amounts, Bits, ResourceTable};
@@ -17,7 +18,7 @@ use plimsoll_model::catalog::{Catalog, Offering};
 use plimsoll_model::identity::{CatalogId, NodeName, NodePoolName};
 use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::snapshot::{
-    CapacityQuota, Node, NodePool, Pod, PodDisruptionBudget, PodShape, Snapshot, SnapshotIndex, free_reservations,
+    Node, NodePool, Pod, PodDisruptionBudget, PodShape, Snapshot, SnapshotIndex, free_reservations,
 };
 use plimsoll_model::taints::{Taint, TaintEffect, Toleration};
 use std::cell::{Cell, RefCell};
@@ -197,24 +198,14 @@ impl<'a> SolveContext<'a> {
         };
         let free = free_reservations(snapshot, catalogs).into_iter();
         context.reservations = free.filter_map(|(name, free)| Some((context.table.place(&name)?, free))).collect();
-        context.quotas = context.free_quotas();
+        let usages = context.nodes.iter().map(|view| &view.data.usage);
+        context.quotas = capacity_quotas::left(&snapshot.capacity_quotas, context.table, usages);
         context.headroom = limits::headroom(&context);
         let views = context.pools.iter().zip(&context.headroom);
         context.ordinary = views.map(|(view, room)| view.ordinary(room)).collect();
         let possible = context.possible();
         context.relaxation.keep(|shape| possible[shape]);
         context
-    }
-
-    /// What the nodes leave of the limits of CapacityQuotas. Nodes being deleted still count.
-    fn free_quotas(&self) -> Vec<(usize, i64)> {
-        let limits = self.snapshot.capacity_quotas.iter().flat_map(CapacityQuota::resources);
-        let free = limits.filter_map(|(name, _, limit)| {
-            let place = self.table.place(&name)?;
-            let used = self.nodes.iter().filter_map(|view| view.data.usage.get(place));
-            Some((place, used.fold(limit, |free, used| free.saturating_sub(*used))))
-        });
-        free.collect()
     }
 
     /// Assigns pods that these spread groups count but do not bind to domains as well.

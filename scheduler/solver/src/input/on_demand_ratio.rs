@@ -5,8 +5,9 @@
 //! and pods that can only run on Spot come last. Among the others, pods are taken from all shapes in proportion: the
 //! names of workloads must not decide what a plan costs.
 
+use crate::input::capacity_quotas;
 use crate::input::context::tolerated;
-use crate::input::intern::Bits;
+use crate::input::intern::{Amounts, Bits};
 use crate::input::offerings::PoolView;
 use crate::input::pool_requirements::one_of;
 use crate::input::solve_index::{Originals, SolveIndex};
@@ -18,7 +19,9 @@ use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::names::label;
 use plimsoll_model::plan::{MinValuesPolicy, PlanOptions, PreferencePolicy};
 use plimsoll_model::requirements::NodeSelectorTerm;
-use plimsoll_model::snapshot::{Node, NodePool, OnDemandMix, Pod, PodShape, PodState, Snapshot, SnapshotIndex};
+use plimsoll_model::snapshot::{
+    Node, NodePool, OnDemandMix, Pod, PodShape, PodState, Snapshot, SnapshotIndex, free_reservations, quota_usage,
+};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
@@ -46,7 +49,7 @@ enum Choice {
 struct Pools<'a> {
     solve_index: &'a SolveIndex,
     views: IndexVec<NodePool, PoolView<'a>>,
-    /// What the limits leave.
+    /// What limits, CapacityQuotas and capacity reservations leave.
     headroom: IndexVec<NodePool, Headroom>,
     /// By resource, the cheapest way to get it On-Demand; `None` if no pool sells it.
     unit_prices: Vec<Option<UnitPrice>>,
@@ -188,9 +191,17 @@ fn groups<'a>(
 impl<'a> Pools<'a> {
     fn new(solve_index: &'a SolveIndex, snapshot: &'a Snapshot, catalogs: &'a BTreeMap<CatalogId, Catalog>) -> Self {
         let (views, table) = (solve_index.views(snapshot, catalogs), solve_index.table());
+        let quotas = &snapshot.capacity_quotas;
+        let quota_usages = snapshot.nodes.iter().filter(|_| !quotas.is_empty()).map(|node| quota_usage(quotas, node));
+        let quota_usages: Vec<Amounts> = quota_usages.map(|usage| table.vector(&usage)).collect();
+        let quotas = capacity_quotas::left(quotas, table, quota_usages.iter());
+        let reservations = free_reservations(snapshot, catalogs).into_iter();
+        let reservations: Vec<(usize, i64)> =
+            reservations.filter_map(|(name, free)| Some((table.place(&name)?, free))).collect();
         let left = |view: &PoolView<'a>| {
             let nodes = snapshot.nodes.iter().filter(|node| node.node_pool.as_ref() == Some(&view.pool.name));
-            limits::left(table, view.pool, nodes.map(|node| view.usage_of(node, table)))
+            let own = limits::left(table, view.pool, nodes.map(|node| view.usage_of(node, table)));
+            limits::with_shared(view, own, (reservations.as_slice(), quotas.as_slice()))
         };
         let headroom = views.iter().map(left).collect();
         let unit_prices = unit_prices(&views, table.len());

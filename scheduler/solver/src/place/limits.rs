@@ -11,24 +11,30 @@ use plimsoll_model::snapshot::NodePool;
 /// Per resource of the table: how much is left, `None` where the pool sets no limit. Nodes being deleted still count.
 pub(crate) type Headroom = Vec<Option<i64>>;
 
-/// Headroom of each pool of the context. Free instances of capacity reservations and what is left of CapacityQuotas are
-/// the same for all pools.
+/// Headroom of each pool of the context.
 pub(crate) fn headroom(context: &SolveContext<'_>) -> IndexVec<NodePool, Headroom> {
-    let with_shared = |view: &PoolView<'_>| {
-        let mut left = own(context, view.pool);
-        for (place, free) in &context.reservations {
+    let shared = (context.reservations.as_slice(), context.quotas.as_slice());
+    context.pools.iter().map(|view| with_shared(view, own(context, view.pool), shared)).collect()
+}
+
+/// Adds to what a pool's own limits leave what all pools share: free instances of capacity reservations, and what is
+/// left of CapacityQuotas.
+pub(crate) fn with_shared(
+    view: &PoolView<'_>,
+    mut left: Headroom,
+    (reservations, quotas): (&[(usize, i64)], &[(usize, i64)]),
+) -> Headroom {
+    for (place, free) in reservations {
+        left.get_mut(*place).into_iter().for_each(|left| *left = Some(*free));
+    }
+    // A quota that counts no offering of the pool must not make the pool a limited one.
+    for (place, free) in quotas {
+        let counts = |one| view.capacity(one).get(*place).is_some_and(|amount| *amount > 0);
+        if view.usable.iter().any(counts) {
             left.get_mut(*place).into_iter().for_each(|left| *left = Some(*free));
         }
-        // A quota that counts no offering of the pool must not make the pool a limited one.
-        for (place, free) in &context.quotas {
-            let counts = |one| view.capacity(one).get(*place).is_some_and(|amount| *amount > 0);
-            if view.usable.iter().any(counts) {
-                left.get_mut(*place).into_iter().for_each(|left| *left = Some(*free));
-            }
-        }
-        left
-    };
-    context.pools.iter().map(with_shared).collect()
+    }
+    left
 }
 
 /// What a pool's own limits leave, as in [`Headroom`].

@@ -5,7 +5,9 @@ use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::names::label;
 use plimsoll_model::plan::{Plan, ReasonCode};
 use plimsoll_model::requirements::Operator;
-use plimsoll_model::snapshot::{NodePool, OnDemandMix, OnDemandRatio, PodShape, UnavailableOffering, VolumeTopology};
+use plimsoll_model::snapshot::{
+    CapacityQuota, NodePool, OnDemandMix, OnDemandRatio, PodShape, UnavailableOffering, VolumeTopology,
+};
 use plimsoll_model::time::Millis;
 
 const OD: CapacityType = CapacityType::OnDemand;
@@ -224,6 +226,20 @@ fn a_pool_at_its_limit_does_not_keep_pods_from_the_share_of_the_next_pool() {
     cluster.node_of("n", "c5.large", "a", OD);
     cluster.bound("full", "n", &shape(2000, 4));
     assert_eq!(split(&cluster.plan_with(false)), (4, 0));
+}
+
+#[test]
+fn a_pool_at_a_quota_does_not_hand_its_share_to_the_next_pool() {
+    let first = NodePool { name: "a".into(), weight: 10, ..pool_with_ratio(0, 100) };
+    let mut cluster = Cluster::with([first, NodePool { name: "b".into(), ..both() }]);
+    cluster.pending("p", 4, &shape(2000, 4));
+    assert_eq!(split(&cluster.plan()), (4, 0));
+    let selector = vec![requirement(label::NODE_POOL, Operator::In, &["a"])];
+    let limits = [("nodes", 1)].into_iter().collect();
+    cluster.snapshot.capacity_quotas.push(CapacityQuota { name: "of-a".into(), selector, limits });
+    cluster.node_of("n", "c5.large", "a", OD);
+    cluster.bound("full", "n", &shape(2000, 4));
+    assert_eq!(split(&cluster.plan_with(false)), (0, 4));
 }
 
 #[test]
