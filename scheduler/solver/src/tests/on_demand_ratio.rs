@@ -92,6 +92,18 @@ fn pods_that_run_count() {
 }
 
 #[test]
+fn free_capacity_of_on_demand_nodes_is_for_the_pods_that_must_run_there() {
+    // Several shapes, since otherwise hashes of shapes decide.
+    for milli in 901..=908 {
+        let mut cluster = Cluster::with([both()]);
+        cluster.node_of("n", "c5.large", "default", OD);
+        let pod = PodShape { requests: shape(milli, 2).requests, ..with_ratio(0, 50) };
+        let plan = cluster.pending("p", 4, &pod).plan_with(false);
+        assert_eq!((kept(&plan), split(&plan)), (vec![("n", 2)], (0, 2)), "{milli}m");
+    }
+}
+
+#[test]
 fn what_runs_on_demand_is_not_moved_to_spot_below_the_share() {
     let mut cluster = Cluster::with([both()]);
     cluster.node_of("n", "m5.large", "default", OD);
