@@ -65,6 +65,7 @@ mod tests {
                 reservation("cr-1", "capacity-block", "expiring"),
                 reservation("cr-2", "capacity-block", "active"),
                 reservation("cr-3", "default", "active"),
+                reservation("cr-4", "default", "expiring"),
             ]},
         }))
         .unwrap();

@@ -272,6 +272,8 @@ mod tests {
         assert!(ledger.position() > before, "plans from before do not know of it");
         assert_eq!(ledger.outcome(&action), Some(&Outcome::Admitted));
         assert_eq!(ledger.admit_replacement(&pool, &action, reserve.clone()), Admission::Repeated(Outcome::Admitted));
+        let of_none = ledger.admit_replacement(&"gone".into(), &"replace-2".into(), reserve.clone());
+        assert_eq!(of_none, Admission::Rejected(Rejection::UnknownPool("gone".into())));
         let refused = ledger.admit_replacement(&pool, &"replace-2".into(), reserve);
         assert!(matches!(refused, Admission::Rejected(Rejection::LimitExceeded { used: 8000, .. })), "{refused:?}");
     }

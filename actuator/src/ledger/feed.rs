@@ -141,7 +141,7 @@ impl Feed {
         };
         let mut names: BTreeSet<String> = claims.into_iter().map(|(key, _)| key.1.clone()).collect();
         names.extend(nodes.iter().filter_map(|(key, _)| self.by_node.get(&key.1).cloned()));
-        names.extend(self.unknown.keys().chain(self.unreadable.keys()).cloned());
+        names.extend(self.unknown.keys().cloned());
         for name in names {
             match deps.stores.claims.get(&name) {
                 Some(claim) => self.claim(deps, &name, &claim, now),

@@ -197,6 +197,22 @@ mod tests {
         .unwrap()
     }
 
+    /// A plan says that the node has expired.
+    #[test]
+    fn the_clock_of_a_watcher_may_be_a_minute_ahead() {
+        let expires_in = |seconds: i64, after: &str| {
+            let mut claim = claim("c", &[]);
+            claim.metadata.creation_timestamp = serde_json::from_value(json!(ago(3600 - seconds))).unwrap();
+            claim.spec.expire_after = serde_json::from_value(json!(after)).unwrap();
+            is_expired(&claim, NOW)
+        };
+        assert_eq!([-1, 0, 60, 61].map(|seconds| expires_in(seconds, "1h")), [true, true, true, false]);
+        assert!(!expires_in(0, "Never"));
+        let mut unwritten = claim("c", &[]);
+        unwritten.metadata.creation_timestamp = None;
+        assert!(!is_expired(&unwritten, NOW));
+    }
+
     #[test]
     fn nodes_are_kept_for_two_minutes() {
         let is_recent = |milliseconds: i64| is_recent(Timestamp(NOW.0 - milliseconds), NOW);

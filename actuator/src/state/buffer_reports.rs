@@ -17,7 +17,8 @@ pub struct BufferReports {
 }
 
 impl BufferReports {
-    /// Replaces all reports. Does not notify if nothing changed.
+    /// Replaces all reports. Without any, those of the last execution stay: launches that are sent before the rest of
+    /// their plan have none.
     pub fn note(&self, reports: Vec<BufferReport>) {
         if reports.is_empty() {
             return;
@@ -25,5 +26,43 @@ impl BufferReports {
         let of = |report: BufferReport| ((report.namespace.clone(), report.name.clone()), report);
         *self.wanted.lock() = reports.into_iter().map(of).collect();
         self.changed.notify();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::FutureExt;
+    use plimsoll_model::execution::BufferReady;
+
+    fn report(name: &str) -> BufferReport {
+        BufferReport {
+            namespace: "shop".to_owned(),
+            name: name.to_owned(),
+            uid: name.to_owned(),
+            strategy: String::new(),
+            pod_template: None,
+            pod_template_generation: None,
+            replicas: 1,
+            ready: BufferReady::Resolved,
+            message: String::new(),
+            provisioning: None,
+            room: String::new(),
+        }
+    }
+
+    #[test]
+    fn reports_stay_until_an_execution_has_others() {
+        let reports = BufferReports::default();
+        let mut changed = reports.changed.subscribe();
+        for (noted, known, is_told) in
+            [(&["a", "b"][..], &["a", "b"][..], true), (&[], &["a", "b"], false), (&["b"], &["b"], true)]
+        {
+            changed.mark_unchanged();
+            reports.note(noted.iter().map(|name| report(name)).collect());
+            let names: Vec<String> = reports.wanted.lock().keys().map(|(_, name)| name.clone()).collect();
+            assert_eq!(names, known);
+            assert_eq!(changed.changed().now_or_never().is_some(), is_told, "{noted:?}");
+        }
     }
 }

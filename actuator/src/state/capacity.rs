@@ -60,4 +60,20 @@ mod tests {
         let in_service = node(json!({"karpenter.sh/initialized": "true"}));
         assert_eq!(capacity(&claim, Some(&in_service)), expected(3000, 7, None));
     }
+
+    /// Usage of a pool is compared with its limits, which may limit the price.
+    #[test]
+    fn a_claim_counts_its_price_if_it_is_recorded() {
+        let claim = |annotations: serde_json::Value| -> NodeClaim {
+            serde_json::from_value(json!({
+                "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim",
+                "metadata": {"name": "c", "annotations": annotations},
+                "spec": {"requirements": [], "nodeClassRef": {"group": "g", "kind": "k", "name": "n"}},
+            }))
+            .unwrap()
+        };
+        assert_eq!(capacity(&claim(json!({})), None), Resources::from([(NODES_RESOURCE, 1)]));
+        let priced = capacity(&claim(json!({"plimsoll.dev/usd-per-hour": "0.5"})), None);
+        assert_eq!(priced, Resources::from([(NODES_RESOURCE, 1), (USD_PER_HOUR_RESOURCE, 500_000)]));
+    }
 }

@@ -183,4 +183,14 @@ mod tests {
         assert!(Arc::ptr_eq(&of("one"), &of("two")));
         assert!(!Arc::ptr_eq(&of("one"), &of("three")));
     }
+
+    #[test]
+    fn catalogs_that_no_class_has_any_more_are_forgotten() {
+        let catalogs = Catalogs::new();
+        for (generation, region) in [(1, "a"), (2, "b"), (3, "c")] {
+            catalogs.replace([("default".to_owned(), entry(generation, region))].into());
+        }
+        // The second one was in use until the third one replaced it.
+        assert_eq!(catalogs.interned.lock().len(), 2);
+    }
 }

@@ -117,8 +117,8 @@ impl InsufficientCapacity {
     /// capacity types.
     pub fn succeeded(&mut self, launched: Wanted<'_>) {
         let is_over = |key: &Key| {
-            let is_group = key.placement_group.is_some() && key.instance_type.is_none();
-            let capacity_type = if is_group { key.capacity_type } else { launched.capacity_type };
+            // Of all types, only a full placement group is on probation.
+            let capacity_type = if key.instance_type.is_none() { key.capacity_type } else { launched.capacity_type };
             key.covers(Wanted { capacity_type, ..launched })
         };
         self.probation.retain(|key, _| !is_over(key));
@@ -210,6 +210,7 @@ fn evict_oldest(entries: &mut BTreeMap<Key, Timestamp>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures::FutureExt;
 
     const NOW: Timestamp = Timestamp(1_000_000);
 
@@ -325,5 +326,56 @@ mod tests {
         assert!(!on_probation(&memory, "c5.large") && on_probation(&memory, "m5.large"));
         let spot = wanted("c5.large", "us-east-1a", CapacityType::Spot, Some("pg-1"));
         assert!(!memory.on_probation(spot, NOW.plus(TTL)), "the group has room again");
+    }
+
+    #[test]
+    fn an_instance_ends_the_probation_of_its_own_capacity_type_alone() {
+        let mut memory = InsufficientCapacity::default();
+        for group in [None, Some("pg-1")] {
+            assert!(memory.learn(&refusal("InsufficientInstanceCapacity"), group, NOW));
+            memory.succeeded(wanted("m5.large", "us-east-1a", CapacityType::Spot, group));
+            let refused = wanted("m5.large", "us-east-1a", CapacityType::OnDemand, group);
+            assert!(memory.on_probation(refused, NOW), "{group:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_over_is_forgotten() {
+        let mut memory = InsufficientCapacity::default();
+        assert!(memory.learn(&refusal("InsufficientFreeAddressesInSubnet"), None, NOW));
+        let other = || offering("c5.large", "us-east-1b", CapacityType::Spot, None);
+        memory.mark(other(), NOW.plus(TTL));
+        assert_eq!((memory.offerings.len(), memory.probation.len(), memory.subnets.len()), (1, 1, 0));
+        assert_eq!(memory.remaining(NOW.plus(TTL).plus(TTL)).count(), 0);
+        memory.mark(other(), NOW.plus(TTL).plus(PROBATION));
+        assert!(memory.probation.is_empty());
+    }
+
+    #[test]
+    fn of_too_many_entries_the_oldest_is_forgotten() {
+        let mut memory = InsufficientCapacity::default();
+        let key = |number: u64| offering(&number.to_string(), "a", CapacityType::Spot, None);
+        let all = || (1..).take(MAX_ENTRIES).map(|number| (key(number), NOW.plus(Millis(number)))).collect();
+        (memory.offerings, memory.probation) = (all(), all());
+        assert!(memory.learn(&refusal("InsufficientInstanceCapacity"), None, NOW));
+        for entries in [&memory.offerings, &memory.probation] {
+            assert_eq!(entries.len(), MAX_ENTRIES);
+            assert!(!entries.contains_key(&key(1)) && entries.contains_key(&key(2)));
+        }
+    }
+
+    /// Catalogs are built again for these. Watchers hear of other offerings from the ledger.
+    #[test]
+    fn placement_groups_without_capacity_and_full_subnets_are_told() {
+        let mut memory = InsufficientCapacity::default();
+        let changed = memory.changed();
+        for (code, group, expected) in [
+            ("InsufficientInstanceCapacity", None, false),
+            ("InsufficientInstanceCapacity", Some("pg-1"), true),
+            ("InsufficientFreeAddressesInSubnet", None, true),
+        ] {
+            assert!(memory.learn(&refusal(code), group, NOW));
+            assert_eq!(changed.notified().now_or_never().is_some(), expected, "{code} {group:?}");
+        }
     }
 }

@@ -85,3 +85,25 @@ impl Placements {
         wanted
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plimsoll_model::plan::Placement;
+
+    fn plan(node: &str, pods: &[&str]) -> Plan {
+        let pod = |uid: &&str| PodRef { name: format!("shop/{uid}"), uid: (*uid).into() };
+        let placement = Placement { node: node.into(), pods: pods.iter().map(pod).collect() };
+        Plan { placements: vec![placement], ..Plan::default() }
+    }
+
+    #[test]
+    fn of_too_many_pods_only_those_that_are_known_get_another_place() {
+        let placements = Placements::default();
+        let pods: Vec<String> = (0..MAX_PODS).map(|number| number.to_string()).collect();
+        let all = plan("a", &pods.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(placements.note(&all, Timestamp(0)).len(), MAX_PODS);
+        let new = |node: &str, pod: &str| placements.note(&plan(node, &[pod]), Timestamp(1)).len();
+        assert_eq!([new("a", "0"), new("b", "0"), new("a", "one-more")], [0, 1, 0]);
+    }
+}

@@ -177,6 +177,7 @@ mod tests {
     fn a_plan_changes_only_what_is_known_of_the_pods_that_it_names() {
         let outcomes = Outcomes::default();
         let known = |uid: &str| outcomes.planned_pod(&uid.into(), Timestamp(1));
+        assert!(!outcomes.planned_since(Timestamp(0)), "no plan was received");
         outcomes.planned(&with_place("a"), Timestamp(1));
         assert_eq!(known("a"), None, "it was received before");
         outcomes.planned(&without_room(&["a", "b"]), Timestamp(2));
@@ -185,6 +186,7 @@ mod tests {
         assert_eq!(known("a"), Some(PlannedPod::Place("n".into())));
         assert_eq!(known("b"), Some(PlannedPod::Unschedulable));
         assert_eq!(known("c"), None);
+        assert!(outcomes.planned_since(Timestamp(3)) && !outcomes.planned_since(Timestamp(4)));
     }
 
     #[test]

@@ -40,3 +40,51 @@ impl PostponedRemovals {
         self.latest.lock().clone()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plimsoll_model::money::MicroUsdPerHour;
+    use plimsoll_model::plan::Termination;
+
+    /// A plan with a removal for this reason.
+    fn plan(reason: DisruptionReason, postponed: &[&str]) -> Plan {
+        let removal = Termination {
+            action_id: "r".into(),
+            node: "n".into(),
+            reason,
+            pods: Vec::new(),
+            replaced_by: Vec::new(),
+            moved_to: Vec::new(),
+            saving: MicroUsdPerHour(0),
+        };
+        let postponed_removals = postponed.iter().map(|node| (*node).into()).collect();
+        Plan { terminations: vec![removal], postponed_removals, ..Plan::default() }
+    }
+
+    /// Another plan has looked for no further removals.
+    #[test]
+    fn the_last_plan_that_consolidates_says_which_removals_are_postponed() {
+        let removals = PostponedRemovals::default();
+        let noted = |plan: &Plan, at: i64| {
+            removals.note(plan, Timestamp(at));
+            removals.latest().map(|latest| (latest.at.0, latest.nodes.iter().map(|node| node.0.clone()).collect()))
+        };
+        let expected = |at: i64, nodes: &[&str]| Some((at, nodes.iter().map(|node| (*node).to_owned()).collect()));
+        let underutilized = |postponed: &[&str]| plan(DisruptionReason::Underutilized, postponed);
+        assert_eq!(noted(&plan(DisruptionReason::Drifted, &["a"]), 1), None::<(i64, Vec<String>)>);
+        assert_eq!(noted(&underutilized(&["b", "c"]), 2), expected(2, &["b", "c"]));
+        assert_eq!(noted(&plan(DisruptionReason::Empty, &[]), 3), expected(2, &["b", "c"]));
+        assert_eq!(noted(&Plan::default(), 4), expected(2, &["b", "c"]));
+        assert_eq!(noted(&underutilized(&[]), 5), expected(5, &[]));
+    }
+
+    #[test]
+    fn the_number_of_postponed_removals_is_bounded() {
+        let removals = PostponedRemovals::default();
+        let nodes: Vec<String> = (0..=MAX).map(|number| number.to_string()).collect();
+        let nodes: Vec<&str> = nodes.iter().map(String::as_str).collect();
+        removals.note(&plan(DisruptionReason::Underutilized, &nodes), Timestamp(1));
+        assert_eq!(removals.latest().map(|latest| latest.nodes.len()), Some(MAX));
+    }
+}

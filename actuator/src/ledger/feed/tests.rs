@@ -4,6 +4,7 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use plimsoll_api::Pod;
+use plimsoll_model::execution::{ClaimState, InFlightClaim};
 use plimsoll_model::names::annotation;
 use plimsoll_model::snapshot::DisruptionReason;
 use serde_json::{Value, json};
@@ -92,6 +93,23 @@ async fn a_claim_that_was_given_up_is_adopted_again_if_it_is_still_seen_after_a_
     }
 }
 
+/// The claim as it was admitted.
+fn admitted() -> InFlightClaim {
+    InFlightClaim {
+        name: "c".to_owned(),
+        uid: String::new(),
+        node_pool: "a".into(),
+        action_id: None,
+        pods: Vec::new(),
+        limit_usage: Resources::new(),
+        labels: BTreeMap::new(),
+        taints: Vec::new(),
+        allocatable: Resources::new(),
+        state: ClaimState::Launching,
+        launched: None,
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_is_no_longer_there_is_gone() {
     // All claims are read every ten seconds, and changed ones in between.
@@ -100,10 +118,12 @@ async fn a_claim_that_is_no_longer_there_is_gone() {
         let (deps, mut feed) = (sources(Stores::of_claims([shown.clone()])), Feed::default());
         feed.pass(&deps);
         assert!(deps.ledger.read(|ledger| ledger.knows("c")));
+        deps.ledger.launching(admitted());
         tokio::time::advance(Duration::from_secs(seconds)).await;
         deps.stores.claims.show_gone(shown);
         feed.pass(&deps);
         assert!(!deps.ledger.read(|ledger| ledger.knows("c")), "{seconds}");
+        assert!(deps.ledger.all_launching().is_empty(), "{seconds}");
     }
 }
 

@@ -275,3 +275,15 @@ fn the_message_names_the_quota_and_the_amounts() {
     let expected = "CapacityQuota team-a reached: 9500m of 10 cpu in use or reserved, the launch may need 2";
     assert_eq!(rejection.to_string(), expected);
 }
+
+/// Before the launch, its labels do not say which type it becomes.
+#[test]
+fn labels_of_a_claim_decide_only_once_it_is_launched() {
+    let of_small = [("karpenter.k8s.aws/instance-cpu", "1")];
+    let mut ledger = ledger(vec![quota("small", &of_small, &[("nodes", 1)])]);
+    let large = claim(admit(&mut ledger, &launch("1", "a", &["large"], &ZONES)));
+    ledger.labelled(&large, labels(&[("team", "a")]));
+    let small = claim(admit(&mut ledger, &launch("2", "a", &["small"], &ZONES)));
+    ledger.labelled(&small, labels(&[("team", "a")]));
+    assert_eq!(refused_by(&admit(&mut ledger, &launch("3", "a", &["small"], &ZONES))), ("small", 1));
+}

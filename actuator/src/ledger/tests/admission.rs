@@ -185,3 +185,30 @@ fn a_static_pool_with_too_many_nodes_gets_no_other() {
     let over = Rejection::LimitExceeded { resource: "replicas".to_owned(), limit: 1, used: 2, asked: 1 };
     assert_eq!(rejection(admit(&mut ledger, &launch("one", &["small"], &[]), &context)), over);
 }
+
+/// What changed since is not known.
+#[test]
+fn a_plan_is_rejected_if_too_much_has_changed_since_its_snapshot() {
+    let mut ledger = ledger_of(&[]);
+    let old = plan(&ledger, 1);
+    for number in 0..200_000 {
+        ledger.changed(Subject::Node(number.to_string().into()));
+    }
+    claim_of(&admit(&mut ledger, &launch("one", &["small"], &[]), &old));
+    ledger.changed(Subject::Node("one-more".into()));
+    let (known, here) = (old.position, ledger.position());
+    let refused = rejection(admit(&mut ledger, &launch("two", &["small"], &[]), &old));
+    assert_eq!(refused, Rejection::StalePosition { known, here });
+    let new = plan(&ledger, 2);
+    claim_of(&admit(&mut ledger, &launch("two", &["small"], &[]), &new));
+}
+
+/// No plan can rest on other facts of it.
+#[test]
+fn a_pool_that_is_seen_for_the_first_time_outdates_no_plan() {
+    let mut ledger = ledger_of(&[]);
+    let context = plan(&ledger, 1);
+    ledger.set_pool(&"other".into(), pool(8000));
+    let of_other = Launch { node_pool: "other".into(), ..launch("one", &["small"], &[]) };
+    claim_of(&admit(&mut ledger, &of_other, &context));
+}

@@ -273,3 +273,14 @@ fn pods_that_a_destination_is_reserved_for_use_its_resources() {
     assert_eq!(free(BTreeMap::new()), 1500);
     assert_eq!(free([(NodeName::from("b"), Resources::from([("cpu", 400)]))].into()), 1100);
 }
+
+/// Such an annotation protects nothing.
+#[test]
+fn a_field_that_is_ignored_is_no_obstacle() {
+    let odd = pod("x", "a", &json!({"karpenter.sh/do-not-disrupt": "sometimes"}), "ReplicaSet");
+    let check = |known: &[&str]| {
+        RemovalView::of(removal_objects(vec![odd.clone()])).check(&uids(known), DisruptionReason::Underutilized)
+    };
+    assert_eq!(check(&["x"]), Ok(()));
+    assert_eq!(check(&[]), Err(Obstacle::NewPod("x".into(), "ns/x".to_owned())));
+}

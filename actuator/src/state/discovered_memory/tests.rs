@@ -1,4 +1,5 @@
 use super::*;
+use futures::FutureExt;
 use jiff::ToSpan;
 use jiff::civil::date;
 
@@ -78,7 +79,7 @@ fn the_number_of_entries_is_bounded_and_the_oldest_go_first() {
 #[test]
 fn restored_entries_complete_what_is_known() {
     let memory = DiscoveredMemory::default();
-    memory.learn(vec![observation("a", 7700 * MIB), observation("b", 7700 * MIB)], TODAY);
+    memory.learn(["a", "b", "f"].map(|name| observation(name, 7700 * MIB)).into(), TODAY);
     let stored = |mib, seen| SeenMemory { mib, seen };
     memory.restore(
         [
@@ -87,6 +88,7 @@ fn restored_entries_complete_what_is_known() {
             (key("c"), stored(7500, after(99))),
             (key("d"), stored(7500, after(-61))),
             (key("e"), stored(1, after(-1))),
+            (key("f"), stored(7700, after(-3))),
         ]
         .into(),
         TODAY,
@@ -96,9 +98,35 @@ fn restored_entries_complete_what_is_known() {
         (key("b"), stored(7700, TODAY)),
         (key("c"), stored(7500, TODAY)),
         (key("e"), stored(1, after(-1))),
+        (key("f"), stored(7700, TODAY)),
     ];
     assert_eq!(memory.all(), expected.into());
     // A value that no node can have does not keep the real one out.
     memory.learn(vec![observation("e", 7700 * MIB)], TODAY);
     assert_eq!(memory.all()[&key("e")].mib, 7700);
+}
+
+#[test]
+fn the_number_of_restored_entries_is_bounded() {
+    let memory = DiscoveredMemory::default();
+    let entry = |number: usize| (key(&format!("m{number}.large")), SeenMemory { mib: 7700, seen: after(-1) });
+    let oldest = (key("z.old"), SeenMemory { mib: 7700, seen: after(-2) });
+    memory.restore((0..MAX_ENTRIES).map(entry).chain([oldest]).collect(), TODAY);
+    assert_eq!(memory.all().len(), MAX_ENTRIES);
+    assert!(!memory.all().contains_key(&key("z.old")));
+}
+
+/// Catalogs are built again, and the entries are stored.
+#[test]
+fn changes_are_told() {
+    let memory = DiscoveredMemory::default();
+    let changed = memory.changed();
+    let is_told = || changed.notified().now_or_never().is_some();
+    let learn = || drop(memory.learn(vec![observation("m5.large", 7700 * MIB)], TODAY));
+    learn();
+    assert!(is_told());
+    learn();
+    assert!(!is_told(), "nothing is new");
+    memory.restore([(key("c5.large"), SeenMemory { mib: 3700, seen: TODAY })].into(), TODAY);
+    assert!(is_told());
 }

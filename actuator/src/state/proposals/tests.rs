@@ -137,3 +137,30 @@ fn memory_is_bounded_and_the_report_says_so() {
     note(&mut proposals, &plan(&[launch("general", 1, &["later"])], &[]));
     assert!(report(&proposals).incomplete);
 }
+
+#[test]
+fn all_launches_of_the_last_plan_cost_something() {
+    let mut proposals = Proposals::default();
+    note(&mut proposals, &plan(&[launch("general", 70_000, &["a"]), launch("general", 50_000, &["b"])], &[]));
+    assert_eq!(report(&proposals).planned, Some(MicroUsdPerHour(620_000)));
+}
+
+/// Its NodeClaim may be seen later.
+#[test]
+fn a_removal_counts_once_the_pool_of_its_node_is_known() {
+    let mut proposals = Proposals::default();
+    proposals.note(&plan(&[], &["n1"]), &Entries::default(), |_| None);
+    assert_eq!(report(&proposals).removals, 0);
+    note(&mut proposals, &plan(&[], &["n1"]));
+    assert_eq!(report(&proposals).removals, 1);
+}
+
+#[test]
+fn removals_beyond_the_bound_do_not_count_and_the_report_says_so() {
+    let mut proposals = Proposals::default();
+    proposals.nodes = (0..MAX_REMEMBERED).map(|number| NodeName(number.to_string())).collect();
+    note(&mut proposals, &plan(&[], &["0"]));
+    assert_eq!((report(&proposals).removals, report(&proposals).incomplete), (0, false), "it is known");
+    note(&mut proposals, &plan(&[], &["later"]));
+    assert_eq!((report(&proposals).removals, report(&proposals).incomplete), (0, true));
+}
