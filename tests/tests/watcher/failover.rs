@@ -2,6 +2,7 @@
 
 use crate::actuator::{FakeActuator, Then};
 use crate::fixture::Fixture;
+use crate::scheduler::catalogs_of;
 use std::time::Duration;
 use tonic::Code;
 
@@ -126,12 +127,47 @@ async fn a_search_for_removals_that_is_wanted_for_long_goes_on_although_a_pod_ar
 async fn a_scheduler_that_forgot_gets_a_full_snapshot() {
     let (fixture, _watcher) = Fixture::with_watcher().await;
     let before = fixture.schedulers[0].with(|state| {
-        state.forget = true;
+        state.forget = 1;
         state.full
     });
     fixture.pending_pod("a", None);
     fixture.until("a launch was requested", || fixture.actuator.executions() == 1).await;
     assert_eq!(fixture.schedulers[0].with(|state| (state.sessions, state.full)), (1, before + 1));
+}
+
+/// It cannot keep what it is sent.
+#[tokio::test(start_paused = true)]
+async fn a_scheduler_that_forgets_every_snapshot_is_given_up() {
+    let (fixture, _watcher) = Fixture::with_watcher().await;
+    fixture.pass(1).await;
+    fixture.schedulers[0].with(|state| state.forget = u32::MAX);
+    fixture.pending_pod("a", None);
+    let took = fixture.until("a launch was requested", || fixture.actuator.executions() == 1).await;
+    assert!(took < SECOND / 5, "{took:?}");
+    assert_eq!(fixture.schedulers[1].with(|state| state.sessions), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_catalog_is_sent_only_to_a_scheduler_that_lacks_it() {
+    let (fixture, _watcher) = Fixture::with_watcher().await;
+    fixture.pass(1).await;
+    let (first, second) = (&fixture.schedulers[0], &fixture.schedulers[1]);
+    assert_eq!(first.with(|state| state.catalogs), 1);
+    fixture.pending_pod("a", None);
+    fixture.until("a launch was requested", || fixture.actuator.executions() == 1).await;
+    assert_eq!(first.with(|state| state.catalogs), 1, "it has the catalog");
+    first.with(|state| state.forget_catalogs = true);
+    fixture.pending_pod("b", None);
+    fixture.until("the catalog is sent again", || first.with(|state| state.catalogs) == 2).await;
+    fixture.until("a launch was requested", || fixture.actuator.executions() == 2).await;
+    // The second replica has the catalog from another client.
+    let known = first.with(|state| catalogs_of(&state.planned[0]));
+    assert_eq!(known.len(), 1);
+    second.with(|state| state.known_catalogs = known);
+    fixture.network.kill("scheduler-0");
+    fixture.pending_pod("c", None);
+    fixture.until("a launch was requested", || fixture.actuator.executions() == 3).await;
+    assert_eq!(second.with(|state| (state.sessions, state.full, state.catalogs)), (1, 1, 0));
 }
 
 #[tokio::test(start_paused = true)]

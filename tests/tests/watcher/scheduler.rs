@@ -50,8 +50,12 @@ pub(crate) struct State {
     pub(crate) unanswered_removals: usize,
     /// Whether a plan with removals fails its check.
     pub(crate) withhold: bool,
-    /// Whether the next plan requests a full snapshot first.
-    pub(crate) forget: bool,
+    /// Number of requests for plans that are answered with a request for a full snapshot.
+    pub(crate) forget: u32,
+    /// Whether the next plan requests the catalogs first.
+    pub(crate) forget_catalogs: bool,
+    /// Ids of the catalogs that new sessions know.
+    pub(crate) known_catalogs: Vec<String>,
     /// Names of unschedulable pods.
     pub(crate) impossible: Vec<String>,
     /// Time after the snapshot at which every plan changes.
@@ -83,6 +87,15 @@ impl FakeScheduler {
         self.with(|state| state.planned.len())
     }
 
+    /// Whether the snapshot is forgotten now.
+    fn forgets(&self) -> bool {
+        self.with(|state| {
+            let left = state.forget.checked_sub(1);
+            state.forget = left.unwrap_or(0);
+            left.is_some()
+        })
+    }
+
     fn solve(&self, snapshot: &Snapshot) -> Plan {
         let mut state = self.0.lock();
         state.planned.push(snapshot.clone());
@@ -111,7 +124,9 @@ impl FakeScheduler {
             match request.message? {
                 Ask::Hello(hello) => {
                     assert!(!hello.cluster.is_empty() && !hello.client.is_empty());
-                    answers.send(answer(Answer::Ready(Ready::default()))).await.ok()?;
+                    let known_catalog_ids = self.with(|state| state.known_catalogs.clone());
+                    let ready = Ready { known_catalog_ids, ..Ready::default() };
+                    answers.send(answer(Answer::Ready(ready))).await.ok()?;
                 }
                 Ask::Catalog(_) => self.with(|state| state.catalogs += 1),
                 Ask::SnapshotChunk(chunk) => {
@@ -120,7 +135,7 @@ impl FakeScheduler {
                 }
                 Ask::Delta(delta) => mirror.apply_delta(delta).unwrap(),
                 Ask::PlanNow(ask) => {
-                    if self.with(|state| std::mem::take(&mut state.forget)) {
+                    if self.forgets() {
                         mirror = Mirror::default();
                         let resync = ResyncRequired { reason: "the test says so".to_owned() };
                         answers.send(answer(Answer::ResyncRequired(resync))).await.ok()?;
@@ -128,6 +143,10 @@ impl FakeScheduler {
                     }
                     let snapshot = mirror.snapshot().unwrap();
                     assert_eq!(snapshot.sequence, ask.sequence);
+                    if self.with(|state| std::mem::take(&mut state.forget_catalogs)) {
+                        let catalog_ids = catalogs_of(snapshot);
+                        answers.send(answer(Answer::NeedCatalog(NeedCatalog { catalog_ids }))).await.ok()?;
+                    }
                     let options = ask.options.map(PlanOptions::from).unwrap_or_default();
                     let removals = options.disruption;
                     self.with(|state| state.asked.lock().push(options));
@@ -219,6 +238,11 @@ impl SchedulerService for FakeScheduler {
     async fn what_if(&self, _: Request<WhatIfRequest>) -> Result<Response<WhatIfResponse>, Status> {
         Err(Status::unimplemented("not here"))
     }
+}
+
+/// Ids of the catalogs of a snapshot.
+pub(crate) fn catalogs_of(snapshot: &Snapshot) -> Vec<String> {
+    snapshot.node_pools.iter().filter_map(|pool| Some(pool.catalog.as_ref()?.as_str().to_owned())).collect()
 }
 
 /// Times of the plans, in whole seconds since `start`.

@@ -1,4 +1,8 @@
 use super::*;
+use plimsoll_model::catalog::CapacityType;
+use plimsoll_model::execution::{CatalogUpdate, LedgerUpdate};
+use plimsoll_model::snapshot::UnavailableOffering;
+use plimsoll_model::time::Millis;
 use plimsoll_proto::convert::check_snapshot;
 use plimsoll_snapshot::Objects;
 use serde::de::DeserializeOwned;
@@ -173,4 +177,28 @@ fn no_object_that_the_api_server_accepts_makes_the_snapshot_invalid() {
         }
     }
     assert!(checked > 100, "only {checked} changes");
+}
+
+/// The ledger's list is as new as its position. Without such a list, the one of the catalogs is used.
+#[test]
+fn offerings_without_capacity_are_those_of_the_ledger_if_it_reports_any_list() {
+    let list = |zone: &str| {
+        let zone = Some(zone.to_owned());
+        let capacity_type = CapacityType::Spot;
+        vec![UnavailableOffering { instance_type: None, zone, capacity_type, remaining: Millis(60_000) }]
+    };
+    let (facts, now) = (Facts::default(), Timestamp(0));
+    let known = || facts.extra(now).map(|extra| extra.unavailable_offerings);
+    facts.change_catalogs(|catalogs| {
+        catalogs.restart();
+        let unavailable_offerings = Some(list("a"));
+        let update = CatalogUpdate { unavailable_offerings, complete: true, ..CatalogUpdate::default() };
+        (catalogs.apply(update, now).unwrap(), ())
+    });
+    assert_eq!(known(), None, "the ledger is unknown");
+    for (told, expected) in [(None, list("a")), (Some(list("b")), list("b")), (Some(Vec::new()), Vec::new())] {
+        let update = LedgerUpdate { unavailable_offerings: told, complete: true, ..LedgerUpdate::default() };
+        assert!(facts.change_ledger(|ledger| ledger.apply(update, now)));
+        assert_eq!(known(), Some(expected));
+    }
 }
