@@ -4,14 +4,17 @@ use super::lost_capacity::{reservation, reserve};
 use super::{NOTICE, announce_maintenance, begin, interrupt, spot, with_pods};
 use plimsoll_actuator::ports::CapacityReservation;
 use plimsoll_model::catalog::CapacityType;
+use plimsoll_model::names::label;
+use plimsoll_model::requirements::{NodeSelectorRequirement, Operator};
 use plimsoll_model::snapshot::ReservationCount;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::cloud::Machine;
 use plimsoll_sim::plimsoll::Role;
 use plimsoll_sim::world::World;
 use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, future_pod, launch};
-use plimsoll_tests::{MINUTE, instance_of, instances_ever_launched, running_on};
-use serde_json::json;
+use plimsoll_tests::{MINUTE, Setup, instance_of, instances_ever_launched, running_on};
+use serde_json::{Value, json};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The node class is being deleted, and still has a catalog. Plans would move pods to the node, which never comes.
@@ -148,4 +151,45 @@ async fn a_delayed_replacement_of_a_node_with_volumes_is_in_the_same_zone() {
     assert_eq!(instances_ever_launched(&watcher.world).len(), 1, "calls of the former leader may still take effect");
     let new = replacement_of(&watcher, &instance).await;
     assert_eq!(new.zone, machine(&watcher.world, &instance).zone);
+}
+
+/// Otherwise its pods may not fit.
+#[tokio::test(start_paused = true)]
+async fn a_replacement_is_like_the_old_node() {
+    const TEAM: &str = "example.com/team";
+    let requirements = json!([{"key": label::CAPACITY_TYPE, "operator": "In", "values": ["spot", "on-demand"]},
+                              {"key": TEAM, "operator": "In", "values": ["a", "b"]}]);
+    let taints = json!([{"key": TEAM, "value": "any", "effect": "NoSchedule"}]);
+    let pool = json!({"template": {"spec": {"requirements": requirements, "taints": taints}}});
+    let watcher = FakeWatcher::begin(Setup::with_pool(pool)).await;
+    let mut plan = watcher.plan(&[spot("a-1")], Vec::new()).await;
+    // The pod selects the team.
+    let selected = NodeSelectorRequirement::new(TEAM, Operator::In, vec!["a"]);
+    Arc::make_mut(&mut plan.launches[0].requirements).push(selected);
+    let claim = watcher.send(plan).await[0].node_claim.clone().unwrap();
+    let is_in_service = |world: &World| {
+        let claim = world.get(ResourceId::NODE_CLAIMS, &claim);
+        claim.is_some_and(|claim| object::condition_is_true(&claim, "Initialized"))
+    };
+    watcher.until("the node is in service", 3 * MINUTE, is_in_service).await;
+    let node = object::text(&watcher.claim(&claim).unwrap(), &["status", "nodeName"]).to_owned();
+    let tolerations = json!({"tolerations": [{"key": TEAM, "operator": "Exists"}]});
+    watcher.world.deploy("web", 1, &json!({"cpu": "500m"}), &tolerations).unwrap();
+    watcher.until("the pod runs", MINUTE, |world| running_on(world, &node) == 1).await;
+    let properties = |claim: &Value| {
+        let team = object::items(claim, &["spec", "requirements"]).iter().find(|it| it["key"] == TEAM);
+        (team.cloned(), claim["spec"]["taints"].clone(), claim["spec"]["resources"].clone())
+    };
+    let old = properties(&watcher.claim(&claim).unwrap());
+    assert_eq!(old.0.as_ref().map(|team| &team["values"]), Some(&json!(["a"])), "{old:?}");
+    interrupt(&watcher, &instance_of(&watcher.world, &node));
+    let others = |world: &World| {
+        let claims = world.all(ResourceId::NODE_CLAIMS);
+        claims.iter().filter(|other| object::name(other) != claim).map(|other| properties(other)).collect::<Vec<_>>()
+    };
+    watcher.until("it is replaced", MINUTE, |world| !others(world).is_empty()).await;
+    assert_eq!(others(&watcher.world), [old]);
+    watcher
+        .until("the pod runs elsewhere", NOTICE, |world| world.running_pods() == 1 && running_on(world, &node) == 0)
+        .await;
 }

@@ -1,11 +1,19 @@
 //! Tags of instances that are written after their launch.
 
+use plimsoll_actuator::ports::{CloudError, ZonalShift};
 use plimsoll_model::names::{annotation, tag};
 use plimsoll_sim::apiserver::{ResourceId, object};
+use plimsoll_sim::cloud::{Action, Effect};
+use plimsoll_sim::plimsoll::Options;
 use plimsoll_sim::world::World;
 use plimsoll_tests::fake_watcher::{FakeWatcher, wanted};
 use plimsoll_tests::{MINUTE, Setup};
 use serde_json::json;
+
+fn is_tagged(world: &World, claim: &str) -> bool {
+    let claim = world.get(ResourceId::NODE_CLAIMS, claim);
+    claim.is_some_and(|claim| object::annotation(&claim, annotation::TAGGED).is_some())
+}
 
 #[tokio::test(start_paused = true)]
 async fn an_instance_has_the_name_of_its_node_unless_its_class_gives_it_another() {
@@ -20,14 +28,33 @@ async fn an_instance_has_the_name_of_its_node_unless_its_class_gives_it_another(
         };
         watcher.until("the pool is Ready", 2 * MINUTE, is_ready).await;
         let (claim, node) = watcher.node(&wanted("a-1")).await;
-        let is_tagged = |world: &World| {
-            let claim = world.get(ResourceId::NODE_CLAIMS, &claim);
-            claim.is_some_and(|claim| object::annotation(&claim, annotation::TAGGED).is_some())
-        };
-        watcher.until("its instance is tagged", MINUTE, is_tagged).await;
+        watcher.until("its instance is tagged", MINUTE, |world| is_tagged(world, &claim)).await;
         let tags = watcher.world.living_instances().into_values().next().unwrap().tags;
         assert_eq!(tags["Name"], own.unwrap_or(&node), "{tags:?}");
         assert_eq!(tags[tag::NODE_CLAIM], claim);
         assert_eq!(tags[tag::NODE_CLAIM_UID], object::uid(&watcher.claim(&claim).unwrap()));
     }
+}
+
+/// Nothing is changed in the zone that the cluster is shifted away from.
+#[tokio::test(start_paused = true)]
+async fn instances_of_a_shifted_zone_are_tagged_after_the_shift() {
+    let options = Options { zonal_shift: true, ..Options::default() };
+    let watcher = FakeWatcher::begin(Setup { options, ..Setup::default() }).await;
+    watcher.world.ec2.faults(|faults| {
+        faults.inject(Action::CreateTags, Effect::Refuse(CloudError::Throttled), u32::MAX);
+    });
+    let (claim, _) = watcher.node(&wanted("a-1")).await;
+    let zone = watcher.world.living_instances().into_values().next().unwrap().zone;
+    watcher.world.ec2.with(|cloud, _| {
+        let subnet = cloud.subnets.values().find(|subnet| subnet.zone == zone).unwrap();
+        cloud.zonal_shifts = vec![ZonalShift { zone_id: subnet.zone_id.clone(), expires: None }];
+    });
+    // The shifts are read every 30 s.
+    tokio::time::sleep(MINUTE).await;
+    watcher.world.ec2.faults(|faults| faults.clear());
+    tokio::time::sleep(5 * MINUTE).await;
+    assert!(!is_tagged(&watcher.world, &claim));
+    watcher.world.ec2.with(|cloud, _| cloud.zonal_shifts.clear());
+    watcher.until("the instance is tagged", 3 * MINUTE, |world| is_tagged(world, &claim)).await;
 }

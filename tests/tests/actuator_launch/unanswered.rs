@@ -198,6 +198,37 @@ async fn the_instance_of_a_missing_member_is_terminated_when_the_others_are_adop
     watcher.until("the third is terminated", Duration::from_secs(30), two_run).await;
 }
 
+/// Reads of EC2 show an instance for an hour after its end.
+#[tokio::test(start_paused = true)]
+async fn an_instance_that_has_ended_is_not_adopted() {
+    let mut watcher = start();
+    let catalog = watcher.catalog().await;
+    let position = watcher.position().await;
+    let gate = Gate::default();
+    watcher.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, Effect::HoldAfter(gate.clone()), 1));
+    tokio::select! {
+        answer = watcher.execute(plan(position, wanted(&catalog, 3))) => panic!("it ended: {answer:?}"),
+        () = gate.reached(1) => {}
+    }
+    watcher.kill_actuator();
+    gate.open();
+    let missing = watcher.claims().await.into_iter().filter_map(|claim| claim.metadata.name).max().unwrap();
+    watcher.world.delete(ResourceId::NODE_CLAIMS, &missing).unwrap();
+    watcher.world.patch(ResourceId::NODE_CLAIMS, &missing, json!({"metadata": {"finalizers": null}})).unwrap();
+    // Instances are matched in the order of their ids.
+    let ended = watcher.world.living_instances().into_keys().next().unwrap();
+    watcher.world.ec2.with(|cloud, now| cloud.terminate_instances(&[ended], now));
+    let living = watcher.world.living_instances();
+    assert_eq!(living.len(), 2);
+    watcher.start_actuator();
+    let is_adopted = |world: &World, id: &str| {
+        world.count(ResourceId::NODE_CLAIMS, |claim| object::text(claim, &["status", "providerID"]).ends_with(id)) == 1
+    };
+    let adopted = |world: &World| living.keys().all(|id| is_adopted(world, id));
+    watcher.until("the two that live are adopted", Duration::from_secs(180), adopted).await;
+    assert_eq!(watcher.world.living_instances().len(), 2);
+}
+
 /// The next scan for unfinished groups would be later.
 #[tokio::test(start_paused = true)]
 async fn a_match_that_cannot_be_written_is_written_again_within_seconds() {
