@@ -1,7 +1,7 @@
 use super::{Mirror, MirrorError, checksum, chunks, diff};
 use crate::convert::strategies::snapshot;
 use plimsoll_model::snapshot::{
-    DaemonSet, IgnoredPod, LedgerPosition, Node, NodeState, Pod, PodShape, PodState, Snapshot,
+    DaemonSet, IgnoredPod, LedgerPosition, Node, NodeState, Pod, PodShape, PodState, Snapshot, SnapshotIndex,
 };
 use plimsoll_model::time::Timestamp;
 use proptest::prelude::*;
@@ -15,6 +15,11 @@ fn mirror_of(snapshot: &Snapshot, objects_per_chunk: usize) -> Mirror {
         assert_eq!(mirror.apply_chunk(chunk), Ok(index + 1 == count));
     }
     mirror
+}
+
+/// Pods that are bound to a node or reserved on it.
+fn pods_on<'s>(snapshot: &'s Snapshot, index: &SnapshotIndex, node: usize) -> Vec<&'s Pod> {
+    index.residents(node).iter().map(|pod| &snapshot.pods[usize::try_from(*pod).unwrap()]).collect()
 }
 
 proptest! {
@@ -33,6 +38,33 @@ proptest! {
         let mut mirror = mirror_of(&old, 100);
         prop_assert_eq!(mirror.apply_delta(delta), Ok(()));
         prop_assert_eq!(mirror.snapshot(), Some(&new));
+    }
+
+    /// A revision stays only where nothing has changed.
+    #[test]
+    fn the_index_follows_a_delta(old in snapshot(), new in snapshot()) {
+        let mut mirror = mirror_of(&old, 100);
+        let before = SnapshotIndex::new(&old);
+        prop_assert_eq!(mirror.apply_delta(diff(&old, &new)), Ok(()));
+        let (_, after) = mirror.indexed().unwrap();
+        let rebuilt = SnapshotIndex::new(&new);
+        prop_assert_eq!(after.pending(), rebuilt.pending());
+        for pod in 0..new.pods.len() {
+            let of = |index: &SnapshotIndex| (index.shape_of(pod), index.node_of(pod));
+            prop_assert_eq!(of(after), of(&rebuilt));
+        }
+        for (number, node) in new.nodes.iter().enumerate() {
+            let pods = pods_on(&new, after, number);
+            prop_assert_eq!(&pods, &pods_on(&new, &rebuilt, number));
+            if let Some(place) = (0..old.nodes.len()).find(|place| before.revision(*place) == after.revision(number)) {
+                prop_assert_eq!((&old.nodes[place], pods_on(&old, &before, place)), (node, pods));
+            }
+        }
+        for (shape, revision) in new.shapes.iter().zip(after.shape_revisions()) {
+            if let Some(place) = before.shape_revisions().iter().position(|earlier| earlier == revision) {
+                prop_assert_eq!(&old.shapes[place], shape);
+            }
+        }
     }
 
     #[test]

@@ -42,6 +42,11 @@ async fn one_launch_becomes_one_instance_and_one_claim() {
         (labels["karpenter.sh/nodepool"].as_str(), labels["karpenter.sh/capacity-type"].as_str()),
         ("default", "on-demand")
     );
+    let zone_id = watcher.world.ec2.read(|cloud, _| {
+        let subnet = cloud.subnets.values().find(|subnet| subnet.zone == labels["topology.kubernetes.io/zone"]);
+        subnet.unwrap().zone_id.clone()
+    });
+    assert_eq!(labels["topology.k8s.aws/zone-id"], zone_id);
     assert_eq!(claim.metadata.finalizers.as_deref(), Some(["karpenter.sh/termination".to_owned()].as_slice()));
     assert_eq!(claim.metadata.annotations.as_ref().unwrap()[annotation::ACTION_ID], "a-1");
     assert_eq!(claim.status.as_ref().unwrap().capacity["cpu"].0, "2");
