@@ -7,6 +7,7 @@ use plimsoll_model::plan::Launch;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_tests::fake_watcher::FakeWatcher;
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,16 +16,19 @@ const SMALL: &str = "subnet-small";
 const SKIPPED: Duration = Duration::from_secs(181);
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// Adds a class `small` with one subnet, in this zone, and a NodePool of this class.
-async fn add_small_class(watcher: &FakeWatcher, zone: &str) {
+/// Adds a class `small` with new subnets of this zone, each with its number of free addresses, and a NodePool of this
+/// class.
+async fn add_small_class(watcher: &FakeWatcher, zone: &str, subnets: &[(&str, u32)]) {
     watcher.world.ec2.with(|cloud, _| {
-        let other = cloud.subnets.values().find(|subnet| subnet.zone == zone).unwrap();
-        let small = Subnet { id: SMALL.to_owned(), tags: Tags::new(), ..other.clone() };
-        cloud.subnets.insert(SMALL.to_owned(), small);
+        let other = cloud.subnets.values().find(|subnet| subnet.zone == zone).unwrap().clone();
+        for (id, free_ipv4_addresses) in subnets.iter().copied() {
+            let small = Subnet { id: id.to_owned(), tags: Tags::new(), free_ipv4_addresses, ..other.clone() };
+            cloud.subnets.insert(id.to_owned(), small);
+        }
     });
     let mut class = plimsoll_tests::node_class();
     class["metadata"]["name"] = json!("small");
-    class["spec"]["subnetSelectorTerms"] = json!([{"id": SMALL}]);
+    class["spec"]["subnetSelectorTerms"] = subnets.iter().map(|(id, _)| json!({ "id": id })).collect();
     watcher.world.apply_object(&class).unwrap();
     let spec = json!({"template": {"spec": {"nodeClassRef": {"name": "small"}}}});
     watcher.world.apply_object(&plimsoll_tests::node_pool("small", &spec)).unwrap();
@@ -49,7 +53,7 @@ async fn a_full_subnet_of_a_class_closes_no_zone_for_another_class() {
     let watcher = start();
     let catalog = watcher.catalog().await;
     let zone = launch(&catalog, "a", &["m6i.large"], "p").offerings[0].zone.clone();
-    add_small_class(&watcher, &zone).await;
+    add_small_class(&watcher, &zone, &[(SMALL, 100)]).await;
     set_addresses(&watcher, 0);
     let last = async |class: &str, action: &str, kind: &str| {
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -69,4 +73,24 @@ async fn a_full_subnet_of_a_class_closes_no_zone_for_another_class() {
     set_addresses(&watcher, 10);
     tokio::time::sleep(SKIPPED).await;
     assert_eq!(last("small", "d", "c6i.large").await, (Launched, None), "the zone is open again");
+}
+
+/// EC2 is asked again only a minute later. A node and its pods need up to 29 addresses.
+#[tokio::test(start_paused = true)]
+async fn the_addresses_of_a_launched_node_are_not_free_for_the_next_one() {
+    let watcher = start();
+    let catalog = watcher.catalog().await;
+    let zone = launch(&catalog, "a", &["m6i.large"], "p").offerings[0].zone.clone();
+    add_small_class(&watcher, &zone, &[("subnet-1", 50), ("subnet-2", 45)]).await;
+    for action in ["a", "b"] {
+        let mut launch = launch(&catalog, action, &["m6i.large"], action);
+        Arc::make_mut(&mut launch.offerings).retain(|choice| choice.zone == zone);
+        let launch = Launch { node_pool: "small".into(), node_class: "small".to_owned(), ..launch };
+        let position = watcher.position().await;
+        let outcomes = watcher.execute(plan(position, vec![launch])).await.unwrap();
+        assert_eq!(outcomes.last().unwrap().status, OutcomeStatus::Launched, "{outcomes:?}");
+    }
+    let used: BTreeSet<String> =
+        watcher.world.ec2.read(|cloud, _| cloud.machines().values().map(|machine| machine.subnet_id.clone()).collect());
+    assert_eq!(used, ["subnet-1", "subnet-2"].map(str::to_owned).into());
 }
