@@ -164,6 +164,20 @@ impl FakeWatcher {
         assert!(serde_json::from_value::<plimsoll_api::Pod>((*stored).clone()).is_err(), "it is unreadable");
     }
 
+    /// Sum of the series of a counter of the actuator that have these labels.
+    ///
+    /// # Panics
+    /// If there is no actuator.
+    #[must_use]
+    pub fn counted(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
+        let text = self.plimsoll.metrics(&self.actuator()).unwrap().encode().unwrap();
+        let labels: Vec<String> = labels.iter().map(|(key, value)| format!("{key}=\"{value}\"")).collect();
+        let is_its = |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']));
+        let has_labels = |line: &&str| labels.iter().all(|label| line.contains(label.as_str()));
+        let series = text.lines().filter(is_its).filter(has_labels);
+        series.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
+    }
+
     /// Returns a claim by name.
     #[must_use]
     pub fn claim(&self, name: &str) -> Option<Object> {

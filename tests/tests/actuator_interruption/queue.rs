@@ -1,6 +1,6 @@
 //! How the queue of interruptions is read.
 
-use super::{NOTICE, begin, interrupt, is_deleting, spot};
+use super::{NOTICE, begin, interrupt, is_deleting, spot, with_pods};
 use plimsoll_actuator::ports::CloudError;
 use plimsoll_model::names::lease;
 use plimsoll_sim::cloud::{Action, Call, Effect, Outcome};
@@ -113,4 +113,23 @@ async fn messages_are_left_to_karpenter_while_it_runs() {
     // Karpenter ends before it has deleted the message, which is visible again after 20 s.
     karpenter("");
     until_going(&watcher, &claim, NOTICE - 60 * SECOND).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_notice_counts_with_its_node_and_its_pods() {
+    let watcher = begin().await;
+    let (claim, _, instance) = with_pods(&watcher).await;
+    interrupt(&watcher, &instance);
+    until_going(&watcher, &claim, 2 * SECOND).await;
+    tokio::time::sleep(2 * SECOND).await;
+    let (kind, disrupted) = ("spot_interrupted", [("nodepool", "default"), ("reason", "spot_interrupted")]);
+    for (name, labels, expected) in [
+        ("karpenter_interruption_received_messages_total", vec![("message_type", kind)], 1),
+        ("plimsoll_actuator_interruption_messages_total", vec![("kind", kind), ("result", "handled")], 1),
+        ("karpenter_interruption_deleted_messages_total", Vec::new(), 1),
+        ("karpenter_nodeclaims_disrupted_total", disrupted.to_vec(), 1),
+        ("karpenter_pods_disruption_initiated_total", disrupted.to_vec(), 2),
+    ] {
+        assert_eq!(watcher.counted(name, &labels), expected, "{name}");
+    }
 }

@@ -196,6 +196,7 @@ async fn the_instance_of_a_missing_member_is_terminated_when_the_others_are_adop
     watcher.until("two instances are adopted", Duration::from_secs(180), adopted).await;
     let two_run = |world: &World| world.living_instances().len() == 2;
     watcher.until("the third is terminated", Duration::from_secs(30), two_run).await;
+    assert_eq!(watcher.counted("plimsoll_actuator_instances_collected_total", &[("cause", "surplus")]), 1);
 }
 
 /// Reads of EC2 show an instance for an hour after its end.

@@ -130,6 +130,7 @@ async fn a_claim_whose_node_is_gone_for_a_quarter_of_an_hour_is_deleted_with_its
     lose_node(&watcher, &node);
     let took = watcher.until("claim and instance are deleted", 20 * MINUTE, is_gone).await;
     assert!(took >= 15 * MINUTE, "its kubelet may restart, but it took {took:?}");
+    assert_eq!(watcher.counted("plimsoll_actuator_nodeclaims_collected_total", &[("cause", "node_gone")]), 1);
 }
 
 /// Without the registration, the taint of a new Node keeps pods away for ever.

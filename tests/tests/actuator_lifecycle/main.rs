@@ -4,6 +4,7 @@
 mod absences;
 mod batches;
 mod budgets;
+mod counters;
 mod drain;
 mod hidden;
 mod lost_nodes;

@@ -31,4 +31,12 @@ async fn a_removal_that_has_not_deleted_its_claim_is_undone_and_no_other_begins(
     let outcome = watcher.remove("r-2", &node, DisruptionReason::Empty, None).await;
     let expected = (OutcomeStatus::Rejected, Some(OutcomeReason::NodeChanged));
     assert_eq!((outcome.status, outcome.reason), expected, "{outcome:?}");
+    let actions = "plimsoll_actuator_actions_total";
+    let of = |outcome: &str| watcher.counted(actions, &[("kind", "termination"), ("outcome", outcome)]);
+    assert_eq!((of("accepted"), of("rejected")), (1, 1));
+    let rejections = "karpenter_voluntary_disruption_failed_validations_total";
+    assert_eq!(watcher.counted(rejections, &[("consolidation_type", "empty")]), 1);
+    // A watch cache that lags may show the removal once more after it was undone.
+    let failures = "karpenter_voluntary_disruption_queue_failures_total";
+    assert!(of("failed") > 0 && watcher.counted(failures, &[("decision", "delete"), ("reason", "empty")]) > 0);
 }
