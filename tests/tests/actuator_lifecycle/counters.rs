@@ -1,4 +1,4 @@
-//! Counters of what becomes of nodes.
+//! Counters and Events of what becomes of nodes.
 
 use plimsoll_model::execution::OutcomeStatus;
 use plimsoll_model::money::MicroUsdPerHour;
@@ -24,7 +24,7 @@ fn check(watcher: &FakeWatcher, expected: &[(&str, &[(&str, &str)], u64)]) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_is_replaced_counts_from_its_launch_to_its_end() {
+async fn a_node_that_is_replaced_counts_and_is_reported_from_its_launch_to_its_end() {
     let watcher = FakeWatcher::begin(Setup::default()).await;
     let (claim, node) = watcher.node(&Wanted { instance_type: "m6i.2xlarge", ..wanted("a-1") }).await;
     watcher.world.deploy("web", 1, &json!({"cpu": "1"}), &json!({})).unwrap();
@@ -52,6 +52,13 @@ async fn a_node_that_is_replaced_counts_from_its_launch_to_its_end() {
         .await;
     // The actuator gets the response to its last write.
     tokio::time::sleep(Duration::from_secs(1)).await;
+    let reported = |kind: &str, name: &str, reason: &str| {
+        let events = watcher.world.events_of(kind, name);
+        assert!(events.iter().any(|event| event.starts_with(reason)), "{kind} {reason}: {events:?}");
+    };
+    reported("NodeClaim", &claim, "DisruptionWaitingReadiness: waiting for replacements");
+    reported("NodeClaim", &claim, "DisruptionTerminating: removing node: Underutilized");
+    reported("Node", &node, "DisruptionTerminating: removing node: Underutilized");
     let (why, policy) = (("reason", "underutilized"), ("consolidation_policy", "when_empty_or_underutilized"));
     let (launch, termination, zone) = (("kind", "launch"), ("kind", "termination"), ("zone", zone.as_str()));
     check(

@@ -147,6 +147,7 @@ async fn a_pod_whose_eviction_is_refused_delays_no_deletion() {
     let is_deleted = |world: &World| forced_grace(world, "b").is_some();
     let took = watcher.until("the refused pod is deleted", MINUTE, is_deleted).await;
     assert!((13..=18).contains(&took.as_secs()), "5 s before the end: {took:?} after the other pod");
+    assert!(watcher.counted("plimsoll_actuator_evictions_total", &[("result", "forced")]) >= 2);
 }
 
 /// A call times out after four seconds.

@@ -182,6 +182,7 @@ async fn a_claim_whose_pool_was_deleted_expires() {
     tokio::time::sleep(50 * MINUTE).await;
     assert!(watcher.claim(&claim).is_some_and(|claim| !object::is_deleting(&claim)), "it has not expired yet");
     watcher.until("claim, node and instance are deleted", 15 * MINUTE, is_gone).await;
+    assert!(watcher.counted("karpenter_nodeclaims_disrupted_total", &[("reason", "expired")]) > 0);
 }
 
 /// Somebody may mend the NodePool, or create it again.
@@ -208,6 +209,21 @@ async fn a_claim_whose_node_lost_the_label_of_its_pool_expires() {
     tokio::time::sleep(50 * MINUTE).await;
     assert!(watcher.claim(&claim).is_some_and(|claim| !object::is_deleting(&claim)), "it has not expired yet");
     watcher.until("claim, node and instance are deleted", 15 * MINUTE, is_gone).await;
+}
+
+/// Somebody has removed it, and another one keeps the claim.
+#[tokio::test(start_paused = true)]
+async fn a_deleted_claim_without_our_finalizer_keeps_its_node() {
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
+    let finalizers = json!({"metadata": {"finalizers": ["example.com/keep"]}});
+    watcher.world.patch(ResourceId::NODE_CLAIMS, &claim, finalizers).unwrap();
+    watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    tokio::time::sleep(5 * MINUTE).await;
+    assert!(watcher.claim(&claim).is_some_and(|claim| object::is_deleting(&claim)));
+    assert_eq!(watcher.world.living_instances().len(), 1);
+    let node = watcher.world.get(ResourceId::NODES, &node).unwrap();
+    assert!(object::items(&node, &["spec", "taints"]).is_empty() && !object::is_deleting(&node), "{node:#}");
 }
 
 /// It has no finalizer yet. Others delete it only once its kubelet has been silent for 50 s.
