@@ -2,10 +2,13 @@
 
 use crate::actuator::{FakeActuator, Then};
 use crate::fixture::{Fixture, NAMESPACE};
+use plimsoll_model::execution::OutcomeReason;
 use plimsoll_model::names::lease;
 use plimsoll_runtime::lease::LeaseConfig;
+use plimsoll_sim::apiserver::ResourceId;
 use plimsoll_sim::apiserver::faults::{Effect, Matcher};
 use plimsoll_watcher::service::Settings;
+use serde_json::json;
 use std::time::Duration;
 use tonic::Code;
 
@@ -74,4 +77,37 @@ async fn nothing_is_sent_that_the_lease_may_not_outlive() {
     assert!(watcher.metrics_say("plimsoll_watcher_leading 1\n"), "the lease is still held");
     fixture.until("it no longer leads", || watcher.metrics_say("plimsoll_watcher_leading 0\n")).await;
     assert_eq!(fixture.actuator.executions(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_watcher_sees_and_sends_is_counted() {
+    let (fixture, watcher) = Fixture::with_watcher().await;
+    let says = |line: &str| watcher.metrics_say(&format!("\nplimsoll_watcher_{line}\n"));
+    fixture.pending_pod("a", None);
+    fixture.until("a launch was admitted", || says(r#"outcomes_total{reason="",status="Accepted"} 1"#)).await;
+    fixture.actuator.with(|state| state.reject = Some(OutcomeReason::LimitReached));
+    fixture.pending_pod("b", None);
+    let rejected = r#"outcomes_total{reason="LimitReached",status="Rejected"} 1"#;
+    fixture.until("a launch was rejected", || says(rejected)).await;
+    for line in ["sessions_total 1", "full_snapshots_total 1", r#"objects{kind="pods"} 2"#] {
+        assert!(says(line), "{line}");
+    }
+    for never in [
+        "snapshots_total 0",
+        "snapshot_seconds_count 0",
+        "plan_seconds_count 0",
+        "snapshot_to_execute_seconds_count 0",
+        r#"plans_total{result="planned"} 0"#,
+    ] {
+        assert!(!says(never), "{never}");
+    }
+    let port = json!({"containerPort": 3_000_000_000_u32});
+    let odd = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "odd"},
+        "spec": {"containers": [{"name": "app", "image": "app", "ports": [port]}]}});
+    fixture.put(ResourceId::PODS, "odd", odd, &json!({}));
+    fixture.until("it cannot be read", || !says(r#"invalid_objects_total{kind="pods"} 0"#)).await;
+    assert!(says(r#"objects{kind="pods"} 2"#), "it is left out");
+    fixture.network.kill("actuator-0");
+    let broken = |stream: &str| !says(&format!(r#"stream_breaks_total{{stream="{stream}"}} 0"#));
+    fixture.until("the streams are broken", || broken("ledger") && broken("catalogs")).await;
 }
