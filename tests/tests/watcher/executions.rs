@@ -84,11 +84,11 @@ async fn what_a_watcher_sees_and_sends_is_counted() {
     let (fixture, watcher) = Fixture::with_watcher().await;
     let says = |line: &str| watcher.metrics_say(&format!("\nplimsoll_watcher_{line}\n"));
     fixture.pending_pod("a", None);
-    fixture.until("a launch was admitted", || says(r#"outcomes_total{reason="",status="Accepted"} 1"#)).await;
+    let outcome = |labels: &str| watcher.metrics_say(&format!("\nplimsoll_watcher_outcomes_total{labels} "));
+    fixture.until("a launch was admitted", || outcome(r#"{reason="",status="Accepted"}"#)).await;
     fixture.actuator.with(|state| state.reject = Some(OutcomeReason::LimitReached));
     fixture.pending_pod("b", None);
-    let rejected = r#"outcomes_total{reason="LimitReached",status="Rejected"} 1"#;
-    fixture.until("a launch was rejected", || says(rejected)).await;
+    fixture.until("one was rejected", || outcome(r#"{reason="LimitReached",status="Rejected"}"#)).await;
     for line in ["sessions_total 1", "full_snapshots_total 1", r#"objects{kind="pods"} 2"#] {
         assert!(says(line), "{line}");
     }
