@@ -35,6 +35,14 @@ fn strays(cluster: &TestCluster, owner: bool, count: u32) -> Vec<String> {
     })
 }
 
+/// Value of a metric of the actuator that leads; empty if there is none.
+fn metric(cluster: &TestCluster, series: &str) -> String {
+    let leader = cluster.plimsoll.leader(Role::Actuator).unwrap();
+    let text = cluster.plimsoll.metrics(&leader).unwrap().encode().unwrap();
+    let value = text.lines().find_map(|line| line.strip_prefix(&format!("plimsoll_actuator_{series} ")));
+    value.unwrap_or_default().to_owned()
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_instance_of_ours_without_a_claim_goes_and_one_of_others_stays() {
     let cluster = TestCluster::usual().await;
@@ -50,6 +58,7 @@ async fn an_instance_of_ours_without_a_claim_goes_and_one_of_others_stays() {
     cluster.until("its Node is deleted", Duration::from_secs(10), |world| !has_node(world)).await;
     cluster.pass(10 * MINUTE).await;
     assert!(cluster.world.living_instances().contains_key(&foreign), "another's instance is not ours to end");
+    assert_eq!(metric(&cluster, "instances_collected_total{cause=\"unclaimed\"}"), "1");
     assert_eq!(cluster.world.running_pods(), 1);
 }
 
@@ -116,12 +125,7 @@ async fn more_unclaimed_instances_than_a_crash_leaves_are_all_kept() {
     cluster.pass(15 * MINUTE).await;
     let living = cluster.world.living_instances();
     assert!(strays.iter().all(|id| living.contains_key(id)), "{}", cluster.summary());
-    let withheld = || {
-        let leader = cluster.plimsoll.leader(Role::Actuator).unwrap();
-        let text = cluster.plimsoll.metrics(&leader).unwrap().encode().unwrap();
-        let value = text.lines().find_map(|line| line.strip_prefix("plimsoll_actuator_instances_withheld "));
-        value.unwrap_or_default().to_owned()
-    };
+    let withheld = || metric(&cluster, "instances_withheld");
     assert_eq!(withheld(), "7");
     // Somebody terminates two of them. Five are not too many in any cluster.
     cluster.world.ec2.with(|cloud, now| cloud.terminate_instances(&strays[..2], now));
@@ -236,5 +240,7 @@ async fn a_claim_whose_instance_ec2_does_not_show_goes_unless_its_zone_is_shifte
         cluster.pass(8 * MINUTE).await;
         let is_kept = cluster.world.get(ResourceId::NODE_CLAIMS, &name).is_some_and(|it| !object::is_deleting(&it));
         assert_eq!(is_kept, is_shifted, "{}", cluster.summary());
+        let collected = metric(&cluster, "nodeclaims_collected_total{cause=\"instance_gone\"}");
+        assert_eq!(collected.is_empty(), is_shifted, "{collected}");
     }
 }
