@@ -79,6 +79,8 @@ async fn one_impaired_node_is_replaced_and_many_at_once_are_not() {
     watcher.until("the limit is reported", NOTICED, has_reason).await;
     tokio::time::sleep(5 * MINUTE).await;
     assert!(nodes.iter().all(|(claim, _)| !is_going(&watcher.world, claim)), "two of three are too many");
+    let unhealthy = "karpenter_interruption_instance_status_unhealthy_total";
+    assert_eq!(watcher.counted(unhealthy, &[("category", "SystemStatus")]), 2, "each once, however often EC2 is asked");
     watcher.world.ec2.with(|cloud, _| {
         let well = cloud.statuses.keys().next_back().cloned().unwrap();
         cloud.statuses.remove(&well);
