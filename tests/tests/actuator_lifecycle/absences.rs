@@ -69,6 +69,8 @@ async fn an_instance_that_a_read_shows_in_between_is_not_gone() {
         object::condition(&claim, "InstanceTerminating").is_some_and(|it| it["reason"] == "TerminationRefused")
     };
     watcher.until("EC2 refuses to terminate the instance", MINUTE, is_refused).await;
+    let failures = "karpenter_cloudprovider_instance_termination_failures_total";
+    assert!(watcher.counted(failures, &[("zone", &zone)]) > 0);
     for (is_hidden, seconds) in [(true, 6_u32), (false, 10), (true, 6), (false, 10)] {
         hide(&watcher.world, &zone, is_hidden);
         tokio::time::sleep(seconds * SECOND).await;
