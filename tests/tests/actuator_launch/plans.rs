@@ -58,6 +58,8 @@ async fn one_launch_becomes_one_instance_and_one_claim() {
     let again = watcher.execute(wanted).await.unwrap();
     assert_eq!(statuses(&again), [Accepted, Launched]);
     assert_eq!(watcher.bought(), 1);
+    let counted = |outcome: &str| watcher.counted("plimsoll_actuator_actions_total", &[("outcome", outcome)]);
+    assert_eq!((counted("accepted"), counted("repeated"), counted("rejected")), (1, 1, 0));
 }
 
 /// A claim without room would make the next plan launch another node for a pod that fits on it. A ledger that is read

@@ -3,6 +3,8 @@
 use crate::actuator::{FakeActuator, Then};
 use crate::fixture::Fixture;
 use crate::scheduler::catalogs_of;
+use plimsoll_model::time::Millis;
+use plimsoll_proto::protocol::PROTOCOL;
 use std::time::Duration;
 use tonic::Code;
 
@@ -148,6 +150,18 @@ async fn a_scheduler_that_forgets_every_snapshot_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn messages_of_unknown_kinds_are_expected_only_of_later_versions() {
+    for (protocol, sessions_of_the_other) in [(PROTOCOL, 1), (PROTOCOL + 1, 0)] {
+        let fixture = Fixture::new();
+        fixture.schedulers[0].with(|state| (state.protocol, state.unknown_message) = (protocol, true));
+        let _watcher = fixture.watcher("watcher-0", &["actuator-0"]);
+        fixture.pending_pod("a", None);
+        fixture.until("a launch was requested", || fixture.actuator.executions() == 1).await;
+        assert_eq!(fixture.schedulers[1].with(|state| state.sessions), sessions_of_the_other, "{protocol}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_catalog_is_sent_only_to_a_scheduler_that_lacks_it() {
     let (fixture, _watcher) = Fixture::with_watcher().await;
     fixture.pass(1).await;
@@ -256,6 +270,21 @@ async fn where_a_plan_is_withheld_one_without_removals_is_asked_for() {
     fixture.schedulers.iter().for_each(|scheduler| scheduler.with(|state| state.withhold = false));
     fixture.pass(70).await;
     assert_eq!(fixture.plans(), plans + 1);
+}
+
+/// The plan without removals knows an earlier time at which it changes.
+#[tokio::test(start_paused = true)]
+async fn after_a_withheld_plan_the_next_one_is_asked_for_when_the_plan_changes() {
+    let (fixture, _watcher) = Fixture::with_watcher().await;
+    fixture.schedulers.iter().for_each(|scheduler| {
+        scheduler.with(|state| (state.withhold, state.next_time) = (true, Some(Millis::from_seconds(10))));
+    });
+    fixture.pending_pod("a", None);
+    fixture.until("a launch was requested", || fixture.actuator.executions() == 1).await;
+    fixture.pass(2).await;
+    let plans = fixture.plans();
+    fixture.pass(15).await;
+    assert!(fixture.plans() > plans);
 }
 
 /// Snapshots show what becomes of the actions.

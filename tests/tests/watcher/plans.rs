@@ -90,6 +90,8 @@ async fn a_plan_with_removals_that_fails_at_once_is_asked_for_again() {
     let watcher = fixture.watcher("watcher-0", &["actuator-0"]);
     let failed = || watcher.metrics_say("plimsoll_watcher_plans_total{result=\"failed\"} 1\n");
     fixture.until("no scheduler has made a plan", failed).await;
+    let tries: usize = fixture.schedulers.iter().map(|scheduler| scheduler.with(|state| state.sessions)).sum();
+    assert_eq!(tries, 4, "then the next snapshot is planned for");
     fixture.set_schedulers(|state| state.fail = false);
     fixture.until("a plan is made", || fixture.plans() > 0).await;
     assert!(fixture.asked().iter().all(|options| options.disruption));

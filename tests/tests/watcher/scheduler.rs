@@ -54,6 +54,10 @@ pub(crate) struct State {
     pub(crate) forget: u32,
     /// Whether the next plan requests the catalogs first.
     pub(crate) forget_catalogs: bool,
+    /// Whether a plan follows a message of an unknown kind.
+    pub(crate) unknown_message: bool,
+    /// The protocol number that new sessions have.
+    pub(crate) protocol: u32,
     /// Ids of the catalogs that new sessions know.
     pub(crate) known_catalogs: Vec<String>,
     /// Names of unschedulable pods.
@@ -124,8 +128,10 @@ impl FakeScheduler {
             match request.message? {
                 Ask::Hello(hello) => {
                     assert!(!hello.cluster.is_empty() && !hello.client.is_empty());
-                    let known_catalog_ids = self.with(|state| state.known_catalogs.clone());
-                    let ready = Ready { known_catalog_ids, ..Ready::default() };
+                    let ready = self.with(|state| Ready {
+                        known_catalog_ids: state.known_catalogs.clone(),
+                        protocol: state.protocol,
+                    });
                     answers.send(answer(Answer::Ready(ready))).await.ok()?;
                 }
                 Ask::Catalog(_) => self.with(|state| state.catalogs += 1),
@@ -140,6 +146,9 @@ impl FakeScheduler {
                         let resync = ResyncRequired { reason: "the test says so".to_owned() };
                         answers.send(answer(Answer::ResyncRequired(resync))).await.ok()?;
                         continue;
+                    }
+                    if self.with(|state| state.unknown_message) {
+                        answers.send(Ok(SessionResponse { message: None })).await.ok()?;
                     }
                     let snapshot = mirror.snapshot().unwrap();
                     assert_eq!(snapshot.sequence, ask.sequence);
