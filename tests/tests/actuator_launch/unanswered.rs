@@ -270,6 +270,8 @@ async fn a_mended_annotation_opens_its_pool_again() {
     let closed = watcher.execute(plan(position, vec![launch_of("a-0")])).await.unwrap();
     assert_eq!(closed.last().unwrap().status, OutcomeStatus::Rejected, "{closed:?}");
     assert!(closed.last().unwrap().message.contains("plimsoll.dev/reserved"), "{closed:?}");
+    let rejected = [("kind", "launch"), ("outcome", "rejected")];
+    assert_eq!(watcher.counted("plimsoll_actuator_actions_total", &rejected), 1);
     let mended = json!({"metadata": {"annotations": {annotation::RESERVED: "{\"cpu\": \"1\"}"}}});
     watcher.world.patch(ResourceId::NODE_CLAIMS, "by-hand", mended).unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
