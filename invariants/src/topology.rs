@@ -4,6 +4,7 @@
 //! is assumed. Pods are counted once per selector and domain, so the cost grows with pods and targets, not with pairs
 //! of pods.
 
+mod affinity;
 mod counts;
 mod selectors;
 mod spread;
@@ -11,12 +12,13 @@ mod targets;
 
 use crate::Violation;
 use crate::facts::Facts;
+use affinity::Unmet;
 use counts::{ShapeCount, ShapeCounts};
 use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::names::label;
 use plimsoll_model::plan::Plan;
 use plimsoll_model::snapshot::{PodAffinityTerm, PodShape};
-use selectors::{SelectorIndex, ShapeNumbers, has_affinity_to};
+use selectors::{SelectorIndex, ShapeNumbers};
 use spread::{DomainCountsCache, EquivalenceClasses};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -28,6 +30,7 @@ pub(crate) fn check<'a>(facts: &Facts<'a>, plan: &'a Plan, violations: &mut Vec<
         return;
     }
     let mut check = TopologyCheck::new(facts, plan);
+    check.unmet_affinity = affinity::unmet(&mut check);
     for number in check.counts.checked_shapes.clone() {
         for (place, pod, problem) in check.problems(number) {
             let pod = facts.pod(pod).map_or_else(String::new, |pod| pod.full_name());
@@ -52,6 +55,7 @@ struct TopologyCheck<'a> {
     /// By selected shapes and topology key.
     members: BTreeMap<(ShapeNumbers, &'a str), Rc<Members>>,
     domain_counts: DomainCountsCache<'a>,
+    unmet_affinity: Unmet<'a>,
 }
 
 impl<'a> TopologyCheck<'a> {
@@ -61,7 +65,8 @@ impl<'a> TopologyCheck<'a> {
         let counts = ShapeCounts::new(facts, &targets, plan, &mut selectors);
         let classes = EquivalenceClasses::new(&targets, &selectors, &counts);
         let (columns, members, domain_counts) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { targets, counts, selectors, classes, columns, members, domain_counts }
+        let unmet_affinity = Unmet::new();
+        Self { targets, counts, selectors, classes, columns, members, domain_counts, unmet_affinity }
     }
 
     fn column(&mut self, key: &'a str) -> Rc<Column> {
@@ -118,15 +123,13 @@ impl<'a> TopologyCheck<'a> {
         place: Id<Place>,
         placed: bool,
     ) -> Option<String> {
-        for term in shape.pod_affinity.iter().filter(|term| term.weight.is_none()) {
-            if term.anti && self.violates_anti_affinity(number, term, place, placed) {
+        for term in shape.pod_affinity.iter().filter(|term| term.anti && term.weight.is_none()) {
+            if self.violates_anti_affinity(number, term, place, placed) {
                 return Some(format!("podAntiAffinity over {}", term.topology_key));
             }
-            if !term.anti && placed && !self.satisfies_affinity(number, shape, term, place) {
-                return Some(format!("podAffinity over {}", term.topology_key));
-            }
         }
-        None
+        let unmet = self.unmet_affinity.get(&(number, place)).filter(|_| placed);
+        unmet.map(|key| format!("podAffinity over {key}"))
     }
 
     /// Whether the plan put a pod of the shape and a pod selected by its anti-affinity term into one domain.
@@ -146,37 +149,5 @@ impl<'a> TopologyCheck<'a> {
         } else {
             members.placed[domain] > 0
         }
-    }
-
-    /// Whether the domain has a pod that matches all affinity terms, as kube-scheduler requires, or the pod may be the
-    /// first of a group with affinity to each other.
-    fn satisfies_affinity(
-        &mut self,
-        number: Id<PodShape>,
-        shape: &'a PodShape,
-        term: &'a PodAffinityTerm,
-        place: Id<Place>,
-    ) -> bool {
-        let Some(domain) = self.column(&term.topology_key).values[place] else { return false };
-        let shapes = self.selectors.affinity_targets(shape);
-        let members = self.members(&shapes, &term.topology_key);
-        let itself = i64::from(shapes.binary_search(&number).is_ok());
-        if members.kept[domain] + members.placed[domain] > itself {
-            return true;
-        }
-        if itself == 0 {
-            return false;
-        }
-        // In a group of pods with affinity to each other, only one pod may be the first. kube-scheduler does not see
-        // pods on nodes that have none of the topology keys.
-        let required = shape.pod_affinity.iter().filter(|term| !term.anti && term.weight.is_none());
-        let columns: Vec<Rc<Column>> = required.map(|term| self.column(&term.topology_key)).collect();
-        let is_seen = |place: Id<Place>| columns.iter().any(|column| column.values[place].is_some());
-        let possible_first = |other: &Id<PodShape>| {
-            let mutual = has_affinity_to(self.selectors.shapes[*other], shape);
-            let seen = self.counts.by_shape[*other].iter().filter(|count| is_seen(count.place));
-            seen.map(|count| count.kept + if mutual { count.placed } else { 0 }).sum::<i64>()
-        };
-        shapes.iter().map(possible_first).sum::<i64>() == itself
     }
 }

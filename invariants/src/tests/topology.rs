@@ -13,6 +13,13 @@ fn term(key: &str, anti: bool) -> PodAffinityTerm {
     PodAffinityTerm { anti, weight: None, topology_key, selector: selector(), namespaces }
 }
 
+/// Required affinity to pods of `app`.
+fn term_of(app: &str, key: &str) -> PodAffinityTerm {
+    let match_labels = [("app".to_owned(), app.to_owned())].into();
+    let selector = Some(LabelSelector { match_labels, match_expressions: Vec::new() });
+    PodAffinityTerm { selector, ..term(key, false) }
+}
+
 fn web(case: &mut Case, pod: &str, change: impl FnOnce(&mut PodShape)) {
     case.reshape(pod, |shape| {
         shape.labels.insert("app".into(), "web".into());
@@ -87,6 +94,98 @@ fn required_pod_affinity_is_respected() {
         case.reshape("fits", |shape| shape.pod_affinity.push(term(label::HOSTNAME, false)));
     });
     accepted(|case| web(case, "new", |shape| shape.pod_affinity.push(term(label::HOSTNAME, false))));
+}
+
+/// kube-scheduler binds one pod after another. If a matching pod runs elsewhere, neither of two pods can be the first
+/// in another domain.
+#[test]
+fn pods_that_wait_for_each_other_have_no_first_one() {
+    let together = |case: &mut Case, fits: Option<PodAffinityTerm>| {
+        pin(case);
+        case.plan.placements.clear();
+        case.plan.launches[0].pods.insert(0, pod_ref("fits"));
+        web(case, "fits", |shape| shape.pod_affinity.extend(fits));
+        web(case, "new", |shape| shape.pod_affinity.push(term(label::ZONE, false)));
+    };
+    rejected("cannot run on launch launch: podAffinity over topology.kubernetes.io/zone", |case| {
+        together(case, Some(term(label::ZONE, false)));
+        web(case, "stays", |_| {});
+    });
+    accepted(|case| together(case, Some(term(label::ZONE, false))));
+    accepted(|case| {
+        // Another pod that the plan puts there comes first.
+        together(case, None);
+        web(case, "stays", |_| {});
+    });
+    let each_other = |case: &mut Case| {
+        pin(case);
+        case.plan.placements.clear();
+        case.plan.launches[0].pods.insert(0, pod_ref("fits"));
+        web(case, "fits", |shape| shape.pod_affinity.push(term_of("db", label::ZONE)));
+        case.reshape("new", |shape| {
+            shape.labels.insert("app".into(), "db".into());
+            shape.pod_affinity.push(term(label::ZONE, false));
+        });
+    };
+    rejected("pod ns/fits cannot run on launch launch: podAffinity over topology.kubernetes.io/zone", each_other);
+    accepted(|case| {
+        each_other(case);
+        // The first pod follows a running one, and the other follows the first.
+        add_node(case, |_| {});
+        case.pod("stays").state = PodState::Bound(NodeName::from("n9"));
+        case.reshape("stays", |shape| drop(shape.labels.insert("app".into(), "db".into())));
+    });
+}
+
+#[test]
+fn a_circle_of_affinities_is_found_whatever_its_length_and_keys() {
+    let circle = |case: &mut Case| {
+        pin(case);
+        case.plan.placements.clear();
+        case.plan.unschedulable.clear();
+        case.plan.launches[0].pods = vec![pod_ref("fits"), pod_ref("new"), pod_ref("refused")];
+        let follows = [
+            ("fits", "web", "db", label::HOSTNAME),
+            ("new", "db", "api", label::ZONE),
+            ("refused", "api", "web", label::HOSTNAME),
+        ];
+        for (pod, app, other, key) in follows {
+            case.reshape(pod, |shape| {
+                shape.requests.set("cpu", 500);
+                shape.labels.insert("app".into(), app.into());
+                shape.pod_affinity.push(term_of(other, key));
+            });
+        }
+    };
+    for pod in ["fits", "new", "refused"] {
+        rejected(&format!("pod ns/{pod} cannot run on launch launch: podAffinity"), circle);
+    }
+    accepted(|case| {
+        circle(case);
+        // One pod of the circle finds another one in its zone.
+        add_node(case, |_| {});
+        case.pod("stays").state = PodState::Bound(NodeName::from("n9"));
+        case.reshape("stays", |shape| drop(shape.labels.insert("app".into(), "api".into())));
+    });
+}
+
+#[test]
+fn the_first_pod_is_one_after_which_all_others_can_be_bound() {
+    // `fits` is in zone-a and `new` in zone-b, on nodes of the same architecture.
+    let by = |case: &mut Case, fits: &str, new: &str| {
+        pin(case);
+        web(case, "fits", |shape| shape.pod_affinity.push(term(fits, false)));
+        web(case, "new", |shape| shape.pod_affinity.push(term(new, false)));
+    };
+    accepted(|case| by(case, label::ARCH, label::ZONE));
+    accepted(|case| by(case, label::ZONE, label::ARCH));
+    rejected("podAffinity over topology.kubernetes.io/zone", |case| by(case, label::ZONE, label::ZONE));
+    accepted(|case| {
+        // A pod that needs no others may come last.
+        pin(case);
+        web(case, "fits", |_| {});
+        web(case, "new", |shape| shape.pod_affinity.push(term(label::ZONE, false)));
+    });
 }
 
 #[test]

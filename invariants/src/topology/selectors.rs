@@ -75,16 +75,6 @@ pub(super) fn required_affinity(shape: &PodShape) -> impl Iterator<Item = &PodAf
     shape.pod_affinity.iter().filter(|term| !term.anti && term.weight.is_none())
 }
 
-/// Whether `other` matches all required affinity terms of `shape`, and there is such a term.
-pub(super) fn has_affinity_to(shape: &PodShape, other: &PodShape) -> bool {
-    let mut terms = required_affinity(shape).peekable();
-    let matches_other = |term: &PodAffinityTerm| {
-        term.namespaces.contains(&other.namespace)
-            && term.selector.as_ref().is_some_and(|selector| matches(selector, &other.labels))
-    };
-    terms.peek().is_some() && terms.all(matches_other)
-}
-
 fn matches(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
     selector.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
         && selector.match_expressions.iter().all(|requirement| {

@@ -4,6 +4,7 @@
 //! it assigns pods to domains before it places them.
 
 mod assign;
+mod circles;
 mod counts;
 mod domain_tuples;
 mod explain;
@@ -25,6 +26,7 @@ use crate::input::offerings::PoolView;
 use crate::input::solve_index::ShapeData;
 use crate::place::hostname_topology::{HostRule, Membership};
 use crate::place::relaxation::RelaxationLevels;
+use circles::Circles;
 use plimsoll_model::catalog::Offering;
 use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::names::label;
@@ -56,6 +58,7 @@ pub(crate) struct Rules {
     pub(crate) mixed: BTreeSet<Id<Group>>,
     /// No pod's placement depends on how many pods of a shape are placed, provided that at least one is.
     is_count_independent: IndexVec<PodShape, bool>,
+    circles: Circles,
 }
 
 /// Topology rules with the settings of one plan.
@@ -136,7 +139,7 @@ impl Rules {
             let (group, owners) = groups[*number];
             matches!(group.kind, GroupKind::TopologySpread { .. }) && owners.iter().any(required_only)
         });
-        Self {
+        let mut rules = Self {
             mixed: mixed.collect(),
             is_count_independent: is_count_independent.collect(),
             seekers,
@@ -147,7 +150,10 @@ impl Rules {
             host_groups: hosts.into_keys().collect(),
             has_no_members,
             uncounted: BTreeSet::new(),
-        }
+            circles: Circles::default(),
+        };
+        rules.circles = Circles::new(&rules, relaxation);
+        rules
     }
 
     /// Computes `uncounted`: the pods that a spread does not count on any new node.
@@ -192,6 +198,11 @@ impl Rules {
     /// Whether pods of `shape` require a host with members of a PodAffinity group.
     pub(crate) fn seeks_host(&self, shape: Id<PodShape>) -> bool {
         self.host_affinities(shape).next().is_some()
+    }
+
+    /// Whether pods of `shape` follow others to their hosts that may need them in turn.
+    pub(crate) fn follows_in_circle(&self, shape: Id<PodShape>) -> bool {
+        self.hosts_in_circles(shape).next().is_some()
     }
 
     /// Whether a pod matches all required affinity terms of `shape`, of which `group` is one, and runs on a node with

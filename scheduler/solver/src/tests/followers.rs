@@ -85,3 +85,31 @@ fn a_pod_that_matches_all_affinity_terms_in_some_domain_excludes_a_first_pod() {
         assert_eq!(2 - plan.unschedulable.len(), runs, "{counted}: {plan:#?}");
     }
 }
+
+/// kube-scheduler binds neither of two pods that need each other first, wherever a plan puts them.
+#[test]
+fn pods_that_need_each_other_start_only_beside_pods_that_run() {
+    let mut db = app("db", 500);
+    db.pod_affinity = vec![affinity(label::HOSTNAME, false, "web")];
+    let needs = |name: &str, other: &str| {
+        let mut one = app(name, 1500);
+        one.pod_affinity = vec![affinity(label::ZONE, false, other)];
+        one
+    };
+    let cluster = |running: i64| {
+        let mut cluster = Cluster::new();
+        cluster.node("n1", "c5.large");
+        cluster.bound("running", "n1", &app("web", running));
+        cluster.pending("db", 1, &db);
+        cluster
+    };
+    // The node of the running pod is full.
+    let plan = cluster(1800).pending("web", 1, &needs("web", "db")).plan();
+    assert_eq!((plan.unschedulable.len(), launched(&plan)), (2, vec![]));
+    let plan = cluster(1800).pending("web", 1, &needs("web", "api")).pending("api", 1, &needs("api", "db")).plan();
+    assert_eq!((plan.unschedulable.len(), launched(&plan)), (3, vec![]));
+    // If it has room, one of the pods follows the running pod, and the other follows the first.
+    let plan = cluster(1000).pending("web", 1, &needs("web", "db")).plan();
+    assert_eq!((kept(&plan), launched(&plan)), (vec![("n1", 1)], vec![("c5.large".to_owned(), 1)]));
+    assert_eq!(distinct(&plan, |one| &one.zone), ["zone-a"]);
+}

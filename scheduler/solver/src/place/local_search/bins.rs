@@ -67,13 +67,14 @@ pub(super) type BinId = Id<Bin<'static>>;
 pub(super) type Bins<'a> = IndexVec<Bin<'static>, Option<Bin<'a>>>;
 
 /// Returns the kinds of all drafts, and the drafts as bins. Drafts of pools with strict `minValues` are omitted, as
-/// `None`.
+/// `None`, and drafts with pods that must not follow just any pods to their host.
 pub(super) fn read<'a>(context: &SolveContext<'a>, drafts: &[Draft<'a>]) -> (BinKinds, Vec<Option<Bin<'a>>>) {
     let mut kinds = BinKinds::new();
     let mut known: BTreeMap<(Id<PodShape>, Option<*const DomainRestriction>), Id<BinKind>> = BTreeMap::new();
     let mut bins = Vec::new();
     for draft in drafts {
-        if context.pools[draft.pool].strict_min_values {
+        let mut shapes = draft.pod_groups.iter().map(|pod_group| context.relaxation.base(pod_group.shape));
+        if context.pools[draft.pool].strict_min_values || shapes.any(|one| context.topology.follows_in_circle(one)) {
             bins.push(None);
             continue;
         }

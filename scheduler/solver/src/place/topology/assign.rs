@@ -9,7 +9,7 @@ use crate::place::pod_groups::{self, PodGroup};
 use crate::place::{State, allowed, put_some};
 use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::snapshot::{Pod, PodShape};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 /// Number of pods that fit, by shape and domain tuple.
@@ -82,22 +82,40 @@ fn assign_all<'a>(
         )
     });
     let mut used = Caps::new();
+    // Hostname groups of circles whose owners are assigned already.
+    let mut followed: BTreeSet<Id<HostRule>> = BTreeSet::new();
+    let in_circle = |pod_group: &PodGroup<'_>| {
+        context.topology.follows_in_circle(context.relaxation.base(pod_group.shape))
+    };
+    let any_circle = waiting.iter().any(in_circle);
+    let mut patient = any_circle;
     loop {
         let before = pod_groups::count(&waiting);
         let mut rest = Vec::new();
         for pod_group in std::mem::take(&mut waiting) {
+            let shape = context.relaxation.base(pod_group.shape);
+            let there = |group: &Id<HostRule>| state.counts.hosts[*group] > 0;
+            let follows: Vec<Id<HostRule>> = context.topology.hosts_in_circles(shape).filter(there).collect();
+            // The others of a circle come first, as long as they can be assigned.
+            if (patient && !follows.is_empty()) || context.topology.closes_circle(shape, &followed) {
+                rest.push(pod_group);
+                continue;
+            }
             let assigned = ready.len();
-            let left = assign_group(context, state, pod_group, caps, &mut used, &mut ready);
-            rest.extend(left);
+            rest.extend(assign_group(context, state, pod_group, caps, &mut used, &mut ready));
+            if ready.len() > assigned {
+                followed.extend(follows);
+            }
             if state.moving {
                 ready.iter().skip(assigned).for_each(|pod_group| reserve(context, state, pod_group));
             }
         }
         waiting = rest;
         let after = pod_groups::count(&waiting);
-        if after == 0 || after == before {
+        if after == 0 || (after == before && !patient) {
             return (ready, waiting);
         }
+        patient = any_circle && after < before;
     }
 }
 
