@@ -17,6 +17,7 @@ use crate::place::launch;
 use crate::place::limits::{self, Headroom};
 use crate::place::topology;
 use amounts::{at_least, at_most};
+use plimsoll_kubesched::ports_conflict;
 use plimsoll_model::catalog::{Offering, reservation_of_resource};
 use plimsoll_model::index::Id;
 use plimsoll_model::names::{NODES_RESOURCE, USD_PER_HOUR_RESOURCE, annotation, label};
@@ -129,15 +130,21 @@ fn of_pool(context: &SolveContext<'_>, state: &State, pool: Id<NodePool>, shape:
     }
     let selected = view.any_of(&view.reachable(pods.shape)).and(&view.allowed);
     if selected.is_empty() {
-        if let Some(reason) = taken_ports(view, pods.shape, &near) {
+        if let Some(reason) = taken_ports(context, view, pods.shape, &near) {
             return reason;
         }
         let text = "podAntiAffinity excludes pods of a DaemonSet that runs on every matching node";
         return (ReasonCode::TopologyUnsatisfiable, text.to_owned());
     }
-    let roomy = selected.and(&view.roomy(pods.requests));
+    let mut roomy = selected.and(&view.roomy(pods.requests));
     if roomy.is_empty() {
         return (ReasonCode::InsufficientResources, too_large::text(context, view, &selected, pods.requests));
+    }
+    roomy.retain(|offering| !ports_conflict(&pods.shape.host_ports, &view.offerings[offering].ports));
+    if roomy.is_empty()
+        && let Some(reason) = taken_ports(context, view, pods.shape, &near)
+    {
+        return reason;
     }
     let headroom = &state.headroom[pool];
     if let Some(reason) = unobtainable(context, pool, headroom, &roomy) {
@@ -149,7 +156,7 @@ fn of_pool(context: &SolveContext<'_>, state: &State, pool: Id<NodePool>, shape:
     if context.topology.concerns(shape) || !pods.hosts.is_free() {
         return by_topology(context, state, (pool, shape), &roomy);
     }
-    if let Some(reason) = taken_ports(view, pods.shape, &near) {
+    if let Some(reason) = taken_ports(context, view, pods.shape, &near) {
         return reason;
     }
     if !headroom.iter().any(Option::is_some) {
@@ -221,12 +228,25 @@ fn by_topology(
     }
 }
 
-/// Names the host ports of the shape that DaemonSets take on nodes of `near`.
-fn taken_ports(view: &PoolView<'_>, shape: &PodShape, near: &[Alternative]) -> Option<(ReasonCode, String)> {
-    let ports: BTreeSet<u16> = view.daemons.iter().flat_map(|daemon| daemon.taken_ports(shape, near)).collect();
-    let ports: Vec<String> = ports.iter().map(ToString::to_string).collect();
-    let text = format!("a DaemonSet takes host port {}", ports.join(", "));
-    (!ports.is_empty()).then_some((ReasonCode::HostPortConflict, text))
+/// Names the DaemonSets that take host ports of the shape on nodes of `near`, with these ports.
+fn taken_ports(
+    context: &SolveContext<'_>,
+    view: &PoolView<'_>,
+    shape: &PodShape,
+    near: &[Alternative],
+) -> Option<(ReasonCode, String)> {
+    let mut taken: BTreeSet<String> = BTreeSet::new();
+    for daemon in &view.daemons {
+        let ports: BTreeSet<u16> = daemon.taken_ports(shape, near).into_iter().collect();
+        if ports.is_empty() {
+            continue;
+        }
+        let ports = ports.iter().map(ToString::to_string).collect::<Vec<String>>().join(", ");
+        let sets = context.snapshot.daemon_sets.iter().filter(|one| one.shape == *daemon.shape_id());
+        taken.extend(sets.map(|one| format!("DaemonSet {}/{} takes host port {ports}", one.namespace, one.name)));
+    }
+    let text = taken.into_iter().collect::<Vec<String>>().join("; ");
+    (!text.is_empty()).then_some((ReasonCode::HostPortConflict, text))
 }
 
 fn taint_text(taints: &[Taint], shape: &PodShape) -> String {

@@ -6,6 +6,7 @@ use crate::input::intern::{Amounts, add};
 use crate::input::offerings::{Alternative, PoolData, PoolView, Terms};
 use plimsoll_kubesched::ports_conflict;
 use plimsoll_model::catalog::{Catalog, Offering};
+use plimsoll_model::identity::ShapeId;
 use plimsoll_model::index::Id;
 use plimsoll_model::names::label;
 use plimsoll_model::requirements::Operator;
@@ -21,6 +22,11 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
+    /// The shape of its pods in the snapshot.
+    pub(crate) fn shape_id(&self) -> &ShapeId {
+        &self.shape.id
+    }
+
     /// The places that have the offering.
     fn on(&self, offering: Id<Offering>) -> impl Iterator<Item = &Alternative> {
         self.places.iter().filter(move |place| place.offerings.has(offering))

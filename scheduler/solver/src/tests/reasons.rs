@@ -287,8 +287,18 @@ fn of_host_ports_only_those_are_named_that_a_daemon_set_takes() {
     };
     let mut cluster = Cluster::new();
     cluster.daemon_set("agent", &with_ports(shape(100, 0), &[80, 9100]));
-    let plan = plan_of(&mut cluster, &with_ports(shape(500, 1), &[443, 80]));
-    assert_eq!(message_of(&plan, ReasonCode::HostPortConflict), "a DaemonSet takes host port 80");
+    let pod = with_ports(app("web", 500), &[443, 80]);
+    let text = "DaemonSet kube-system/agent takes host port 80";
+    assert_eq!(message_of(&plan_of(&mut cluster.clone(), &pod), ReasonCode::HostPortConflict), text);
+    // Neither topology constraints nor limits are the reason.
+    let mut apart = pod.clone();
+    apart.pod_affinity = vec![affinity(label::HOSTNAME, true, "web")];
+    let mut even = pod;
+    even.topology_spread = vec![spread(label::ZONE, 1)];
+    cluster.pool().limits.set("cpu", 1000);
+    for pod in [apart, even] {
+        assert_eq!(message_of(&plan_of(&mut cluster.clone(), &pod), ReasonCode::HostPortConflict), text);
+    }
 }
 
 #[test]
