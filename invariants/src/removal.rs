@@ -129,10 +129,11 @@ fn is_full<'a>(facts: &Facts<'a>, pool: &'a NodePool, node: &Node, usages: &mut 
     pool.limits.iter().any(|(name, limit)| exceeds(name, limit))
 }
 
+/// Whether a PodDisruptionBudget keeps the pod on its node. A terminating pod ends anyway.
 fn is_blocked(facts: &Facts<'_>, pod: &Pod) -> bool {
     let budgets = facts.snapshot.pod_disruption_budgets.iter();
     let mut covering = budgets.filter(|budget| pod.pod_disruption_budgets.contains(&budget.name));
-    covering.any(|budget| budget.fully_blocking)
+    !pod.terminating && covering.any(|budget| budget.fully_blocking)
 }
 
 /// Checks the disruption budgets of pools. Expired nodes count first, then reasons with the smallest budget.

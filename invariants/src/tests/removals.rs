@@ -79,6 +79,14 @@ fn pod_disruption_budgets_are_respected() {
         case.snapshot.pod_disruption_budgets.push(PodDisruptionBudget { fully_blocking: true, ..budget(5) });
         case.pod("moves").pod_disruption_budgets.push("ns/app".into());
     });
+    rejected("node n2 must not be removed: pod ns/moves has no other place", |case| {
+        // A terminating pod of a StatefulSet is not evicted, but is made anew.
+        case.snapshot.pod_disruption_budgets.push(PodDisruptionBudget { fully_blocking: true, ..budget(0) });
+        let pod = case.pod("moves");
+        pod.pod_disruption_budgets.push("ns/app".into());
+        (pod.terminating, pod.returns) = (true, true);
+        case.removal("n2").moved_to.clear();
+    });
     rejected("PodDisruptionBudget ns/gone allows 0 evictions", |case| {
         case.pod("moves").pod_disruption_budgets.push("ns/gone".into());
     });

@@ -112,7 +112,9 @@ pub(crate) fn is_protected(pod: &Pod, now: Timestamp) -> bool {
     !pod.terminating && pod.do_not_disrupt_until.is_some_and(|until| until > now)
 }
 
-/// Whether a pod of a removed node will be evicted soon, so that it needs capacity elsewhere now.
+/// Whether a pod of a removed node will be evicted soon, so that it needs capacity elsewhere now. A terminating pod is
+/// not evicted: it ends whatever protects it.
 pub(crate) fn can_leave(context: &SolveContext<'_>, pod: &Pod) -> bool {
-    !is_protected(pod, context.snapshot.now) && !pod.pod_disruption_budgets.iter().any(|name| context.blocks(name))
+    let is_blocked = || pod.pod_disruption_budgets.iter().any(|name| context.blocks(name));
+    pod.terminating || (!is_protected(pod, context.snapshot.now) && !is_blocked())
 }
