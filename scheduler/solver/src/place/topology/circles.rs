@@ -35,7 +35,9 @@ impl Circles {
             let owns: Vec<Affinity> = rules.affinities(shape).collect();
             for group in rules.affinities_to(shape).filter(|_| !owns.is_empty()) {
                 needs.entry(group).or_default().extend(&owns);
-                owns.iter().for_each(|own| drop(needed_by.entry(*own).or_default().insert(group)));
+                for own in &owns {
+                    needed_by.entry(*own).or_default().insert(group);
+                }
             }
         }
         let mut circles = Self::default();
