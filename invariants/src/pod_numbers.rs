@@ -2,7 +2,7 @@
 //! million pods costs more than the rest of a check.
 
 use plimsoll_model::plan::{Plan, PodRef};
-use plimsoll_model::snapshot::Pod;
+use plimsoll_model::snapshot::PodList;
 use std::collections::HashMap;
 
 /// If the plan has more than 1/`HASH_MAP_SHARE` of all pods, building a hash map is cheaper than a binary search for
@@ -19,7 +19,7 @@ pub(crate) struct PodNumbers {
 
 impl PodNumbers {
     /// Looks up the pods of `plan`. `pods` must be sorted by UID.
-    pub(crate) fn new(pods: &[Pod], plan: &Plan) -> Self {
+    pub(crate) fn new(pods: &PodList, plan: &Plan) -> Self {
         let count: usize = lists(plan).map(<[PodRef]>::len).sum();
         let mut by_uid: HashMap<&str, usize> = HashMap::new();
         let use_hash_map = count > pods.len() / HASH_MAP_SHARE;

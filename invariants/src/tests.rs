@@ -197,7 +197,8 @@ fn valid() -> Case {
             pod("refused", PodState::Pending),
             bound("stays", "n1"),
             bound("moves", "n2"),
-        ],
+        ]
+        .into(),
         nodes: vec![node("n1"), node("n2"), node("n3")],
         node_pools: vec![pool()],
         ..Snapshot::default()

@@ -26,7 +26,7 @@
 //! // A node with 4 CPUs, and a pending pod that requests 3 of them.
 //! let requests = Resources::from([("cpu", 3000)]);
 //! let shape = PodShape { id: ShapeId::from("web"), requests, ..PodShape::default() };
-//! let snapshot = Snapshot { shapes: vec![shape], pods: vec![pod], nodes: vec![node], ..Snapshot::default() };
+//! let snapshot = Snapshot { shapes: vec![shape], pods: vec![pod].into(), nodes: vec![node], ..Snapshot::default() };
 //!
 //! let mut state = ClusterState::new(&snapshot, &SnapshotIndex::new(&snapshot));
 //! let (web, n1) = (state.pods()[0].shape, 0);

@@ -9,6 +9,7 @@ mod launch_labels;
 mod lookup;
 pub mod merge;
 mod on_demand;
+mod pods;
 mod reservations;
 mod shape;
 
@@ -18,6 +19,7 @@ pub use edits::{Edits, SnapshotEdits};
 pub use index::SnapshotIndex;
 pub use launch_labels::LaunchLabels;
 pub use on_demand::{OnDemandMix, OnDemandRatio};
+pub use pods::{PodList, SharedPod};
 pub use reservations::{ReservationCount, free_reservations};
 pub use shape::{HostPort, LabelSelector, PodAffinityTerm, PodShape, PreferredTerm, TopologySpread, VolumeTopology};
 
@@ -56,7 +58,7 @@ pub struct Snapshot {
     /// Shapes that `pods` and `daemon_sets` refer to.
     pub shapes: Vec<PodShape>,
     /// Pods that are pending, reserved or bound.
-    pub pods: Vec<Pod>,
+    pub pods: PodList,
     /// Nodes, including claims without Node.
     pub nodes: Vec<Node>,
     /// NodePools.

@@ -6,7 +6,7 @@ use crate::problems::Problem;
 use crate::{Context, Extra, Objects, buffers};
 use plimsoll_model::execution::BufferReport;
 use plimsoll_model::identity::PodUid;
-use plimsoll_model::snapshot::{Edits, Pod, Snapshot, SnapshotEdits, merge};
+use plimsoll_model::snapshot::{Edits, Pod, PodList, SharedPod, Snapshot, SnapshotEdits, merge};
 use plimsoll_model::time::Timestamp;
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ struct State {
     virtual_pods: Vec<Pod>,
     current: Arc<Snapshot>,
     /// The snapshot before `current`, and the changes from it to `current`. If that snapshot has no other users, its
-    /// list of pods becomes the next one, so that unchanged pods need not be copied.
+    /// list of pods becomes the next one, so that the references to unchanged pods need not be copied.
     previous: Option<(Arc<Snapshot>, PodPatch)>,
 }
 
@@ -66,12 +66,15 @@ pub struct Built {
 #[derive(Debug, Default)]
 struct PodPatch {
     removed: Vec<PodUid>,
-    upserts: Vec<Pod>,
+    upserts: Vec<SharedPod>,
+    /// Pods that were read again and have not changed. Those of the list are dropped for them, so that each is in
+    /// memory once.
+    same: Vec<SharedPod>,
 }
 
 impl PodPatch {
     /// Drops changes that change nothing. Returns `None` if several pods have the same UID.
-    fn new(changes: PodChanges, pods: &[Pod]) -> Option<Self> {
+    fn new(changes: PodChanges, pods: &PodList) -> Option<Self> {
         let PodChanges { mut removed, mut upserts, has_duplicates } = changes;
         let find = |uid: &PodUid| {
             let position = pods.binary_search_by(|pod| pod.uid.cmp(uid)).ok()?;
@@ -81,16 +84,25 @@ impl PodPatch {
         if has_duplicates || upserts.keys().any(exists_twice) {
             return None;
         }
+        let mut same = Vec::new();
         upserts.retain(|uid, pod| {
             removed.remove(uid);
-            find(uid) != Some(pod)
+            let is_same = find(uid).is_some_and(|known| *known == **pod);
+            if is_same {
+                same.push(pod.clone());
+            }
+            !is_same
         });
-        Some(Self { removed: removed.into_iter().collect(), upserts: upserts.into_values().collect() })
+        Some(Self { removed: removed.into_iter().collect(), upserts: upserts.into_values().collect(), same })
     }
 
     /// Applies the changes; `None` if a removed pod is not there.
-    fn apply(&self, pods: &mut Vec<Pod>) -> Option<Edits> {
-        let uid = |pod: &Pod| pod.uid.clone();
+    fn apply(&self, pods: &mut PodList) -> Option<Edits> {
+        for pod in &self.same {
+            let position = pods.binary_search_by(|known| known.uid.cmp(&pod.uid)).ok()?;
+            *pods.get_mut(position)? = pod.clone();
+        }
+        let uid = |pod: &SharedPod| pod.uid.clone();
         merge::merge(pods, &self.removed, self.upserts.clone(), uid, |_| 0, &mut 0).ok()
     }
 }
@@ -162,7 +174,7 @@ impl State {
         let buffers = buffers::reports_of(&context.buffers);
         if self.virtual_pods != virtual_pods {
             changes.removed.extend(self.virtual_pods.iter().map(|pod| pod.uid.clone()));
-            virtual_pods.iter().for_each(|pod| changes.insert(pod.clone()));
+            virtual_pods.iter().for_each(|pod| changes.insert(pod.clone().into()));
         }
         self.virtual_pods = virtual_pods;
         context.problems.extend(self.pods.problems().cloned());

@@ -56,7 +56,7 @@ use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use plimsoll_api::{CapacityBuffer, CapacityQuota, EC2NodeClass, NodeClaim, NodeOverlay, NodePool, Pod};
 use plimsoll_model::execution::InFlightClaim;
 use plimsoll_model::identity::{CatalogId, NodeName, PodUid};
-use plimsoll_model::snapshot::{IgnoredPod, LedgerPosition, ReservationCount, Snapshot, UnavailableOffering};
+use plimsoll_model::snapshot::{IgnoredPod, LedgerPosition, PodList, ReservationCount, Snapshot, UnavailableOffering};
 use plimsoll_model::time::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -261,7 +261,7 @@ impl<'objects> Context<'objects> {
             ledger: extra.ledger,
             now: extra.now,
             shapes: self.shapes.into_shapes(),
-            pods: Vec::new(),
+            pods: PodList::default(),
             nodes: self.nodes,
             node_pools,
             daemon_sets,

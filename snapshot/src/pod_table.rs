@@ -10,7 +10,7 @@ use crate::shapes::Shapes;
 use crate::{pdbs::Budgets, problems::full_name_of, selected_labels};
 use plimsoll_api::{Pod as KubePod, needs_claim};
 use plimsoll_model::identity::{NodeName, PodUid, ShapeId};
-use plimsoll_model::snapshot::{IgnoredPod, LabelSelector, Pod, PodShape, PodState};
+use plimsoll_model::snapshot::{IgnoredPod, LabelSelector, PodShape, PodState, SharedPod};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -32,19 +32,42 @@ pub(crate) struct ReadContext {
 /// What was read of a pod: its fields and its shape, or why it is invalid.
 pub(crate) type ReadPod = Result<(CommonFields, Arc<PodShape>), Fault>;
 
-/// What a pod contributes. Reason and problems are in the lists of [`PodTable`].
-#[derive(Debug, Clone, PartialEq)]
+/// What a pod contributes. The reason of an ignored pod and all problems are in the lists of [`PodTable`].
+#[derive(Debug, PartialEq)]
 enum Outcome {
     Nothing,
     Ignored,
-    Unreadable(PodState),
-    Placed(PodState, PodProtection),
+    /// The state of an invalid pod, and why it is invalid.
+    Unreadable(Box<(PodState, Fault)>),
+    /// The pod, which snapshots share, its shape, and what protects the pod.
+    Placed(SharedPod, Arc<PodShape>, PodProtection),
+}
+
+impl Outcome {
+    /// Whether the outcome is that of a pod that was read, with this state and this protection.
+    fn has(&self, state: &PodState, protection: PodProtection) -> bool {
+        match self {
+            Self::Nothing | Self::Ignored => false,
+            Self::Unreadable(unreadable) => unreadable.0 == *state,
+            Self::Placed(pod, _, known) => pod.state == *state && *known == protection,
+        }
+    }
+
+    /// What was read of the pod from `object`. `None` if the outcome does not contain all of it.
+    fn read(&self, object: &KubePod) -> Option<ReadPod> {
+        match self {
+            Self::Unreadable(unreadable) => Some(Err(unreadable.1.clone())),
+            Self::Placed(pod, shape, PodProtection::Full) => {
+                Some(Ok((CommonFields::of(pod, object), Arc::clone(shape))))
+            }
+            Self::Placed(..) | Self::Nothing | Self::Ignored => None,
+        }
+    }
 }
 
 #[derive(Debug)]
 struct Entry {
     object: Arc<KubePod>,
-    read: Option<ReadPod>,
     outcome: Outcome,
 }
 
@@ -75,13 +98,13 @@ pub(crate) struct PodTable {
 pub(crate) struct PodChanges {
     /// May contain pods of `upserts`.
     pub(crate) removed: BTreeSet<PodUid>,
-    pub(crate) upserts: BTreeMap<PodUid, Pod>,
+    pub(crate) upserts: BTreeMap<PodUid, SharedPod>,
     /// Whether several pods have the same UID.
     pub(crate) has_duplicates: bool,
 }
 
 impl PodChanges {
-    pub(crate) fn insert(&mut self, pod: Pod) {
+    pub(crate) fn insert(&mut self, pod: SharedPod) {
         self.has_duplicates |= self.upserts.insert(pod.uid.clone(), pod).is_some();
     }
 }
@@ -114,7 +137,7 @@ impl PodTable {
                 *self.label_keys.entry(key.clone()).or_default() += 1;
             }
             self.daemon_pods.insert(position, pod);
-            let entry = Entry { object: Arc::clone(pod), read: None, outcome: Outcome::Nothing };
+            let entry = Entry { object: Arc::clone(pod), outcome: Outcome::Nothing };
             match self.entries.get_mut(position) {
                 Some(known) => *known = entry,
                 None => self.entries.push(entry),
@@ -204,45 +227,49 @@ impl PodTable {
                     self.retract(position, changes);
                     let name = full_name_of(&pod.metadata, &identity.name);
                     self.ignored.insert(position, IgnoredPod { uid: identity.uid, pod: name, reason });
-                    self.set(position, None, Outcome::Ignored);
+                    self.set(position, Outcome::Ignored);
                 }
                 return;
             }
         };
-        let known = entry.read.clone().filter(|_| !reread && !self.with_claims.contains(&position));
-        let read = known.unwrap_or_else(|| pods::read(&pod, spec, budgets, shapes));
         let protection = pod_states.protection(&state);
-        let outcome = match read {
-            Ok(_) => Outcome::Placed(state.clone(), protection),
-            Err(_) => Outcome::Unreadable(state.clone()),
+        let reread = reread || self.with_claims.contains(&position);
+        if !reread && entry.outcome.has(&state, protection) {
+            return;
+        }
+        let known = entry.outcome.read(&pod).filter(|_| !reread);
+        let mut outcome = match known.unwrap_or_else(|| pods::read(&pod, spec, budgets, shapes)) {
+            Ok((common, shape)) => Outcome::Placed(identity.pod(common, state, protection).into(), shape, protection),
+            Err(fault) => Outcome::Unreadable(Box::new((state, fault))),
         };
-        if entry.outcome == outcome && entry.read.as_ref() == Some(&read) {
+        if entry.outcome == outcome {
             return;
         }
         self.retract(position, changes);
         let mut problems: Vec<Problem> = pods::ignored_annotations(&pod).collect();
-        let read = match read {
-            Ok((common, shape)) => {
-                changes.insert(identity.pod(common.clone(), state, protection));
-                let shared = self.shapes.entry(shape.id.clone()).or_insert((shape, 0));
-                shared.1 += 1;
-                Ok((common, Arc::clone(&shared.0)))
+        match &mut outcome {
+            Outcome::Placed(placed, shape, _) => {
+                changes.insert(placed.clone());
+                let (shared, count) = self.shapes.entry(shape.id.clone()).or_insert_with(|| (Arc::clone(shape), 0));
+                *count += 1;
+                *shape = Arc::clone(shared);
             }
-            Err(fault) => {
-                problems.push(Problem::of("Pod", &pod.metadata, fault.clone()));
+            Outcome::Unreadable(unreadable) => {
+                let (state, fault) = (**unreadable).clone();
+                problems.push(Problem::of("Pod", &pod.metadata, fault));
                 self.unreadable_pod_nodes.extend(pods::node_of(state).map(|node| (position, node)));
-                Err(fault)
             }
-        };
+            Outcome::Nothing | Outcome::Ignored => {}
+        }
         if !problems.is_empty() {
             self.problems.insert(position, problems);
         }
-        self.set(position, Some(read), outcome);
+        self.set(position, outcome);
     }
 
-    fn set(&mut self, position: usize, read: Option<ReadPod>, outcome: Outcome) {
+    fn set(&mut self, position: usize, outcome: Outcome) {
         if let Some(entry) = self.entries.get_mut(position) {
-            (entry.read, entry.outcome) = (read, outcome);
+            entry.outcome = outcome;
         }
     }
 
@@ -250,8 +277,8 @@ impl PodTable {
     fn retract(&mut self, position: usize, changes: &mut PodChanges) {
         let Some(entry) = self.entries.get_mut(position) else { return };
         let outcome = std::mem::replace(&mut entry.outcome, Outcome::Nothing);
-        if let (Outcome::Placed(..), Some(Ok((_, shape)))) = (&outcome, &entry.read) {
-            changes.removed.insert(PodIdentity::of(&entry.object).uid);
+        if let Outcome::Placed(pod, shape, _) = &outcome {
+            changes.removed.insert(pod.uid.clone());
             if let Some((_, count)) = self.shapes.get_mut(&shape.id) {
                 *count -= 1;
                 if *count == 0 {
@@ -259,7 +286,6 @@ impl PodTable {
                 }
             }
         }
-        entry.read = None;
         self.ignored.remove(&position);
         self.problems.remove(&position);
         self.unreadable_pod_nodes.remove(&position);
@@ -283,6 +309,17 @@ impl PodTable {
     /// Nodes of unparsable pods.
     pub(crate) fn unreadable_pod_nodes(&self) -> BTreeSet<NodeName> {
         self.unreadable_pod_nodes.values().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+impl PodTable {
+    /// The pods that snapshots have, by position of their object.
+    pub(crate) fn placed(&self) -> impl Iterator<Item = &plimsoll_model::snapshot::Pod> {
+        self.entries.iter().filter_map(|entry| match &entry.outcome {
+            Outcome::Placed(pod, ..) => Some(&**pod),
+            _ => None,
+        })
     }
 }
 

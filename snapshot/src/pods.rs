@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use plimsoll_api::Pod as KubePod;
 use plimsoll_model::identity::{NodeName, PodUid};
 use plimsoll_model::names::{annotation, label};
-use plimsoll_model::snapshot::{IgnoredPod, Pod, PodShape, PodState};
+use plimsoll_model::snapshot::{IgnoredPod, Pod, PodList, PodShape, PodState};
 use plimsoll_model::time::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -111,12 +111,20 @@ impl PodIdentity {
     }
 }
 
-/// A pod without UID, name and state. These fields are equal for all replicas of a workload.
-#[derive(Debug, Clone, PartialEq)]
+/// A fully protected pod of which UID, name and state are not used. The other fields are equal for all replicas of a
+/// workload.
+#[derive(Debug, Clone)]
 pub(crate) struct CommonFields {
     pod: Pod,
     /// Until when `karpenter.sh/do-not-disrupt` protects the pod.
     do_not_disrupt_until: Option<Timestamp>,
+}
+
+impl CommonFields {
+    /// Those of a fully protected pod that was read from `object` before.
+    pub(crate) fn of(pod: &Pod, object: &KubePod) -> Self {
+        Self { pod: pod.clone(), do_not_disrupt_until: do_not_disrupt_until(object) }
+    }
 }
 
 pub(crate) fn node_of(state: PodState) -> Option<NodeName> {
@@ -129,7 +137,7 @@ pub(crate) fn node_of(state: PodState) -> Option<NodeName> {
 /// The pods of a cluster.
 #[derive(Debug, Default)]
 pub(crate) struct Pods {
-    pub(crate) pods: Vec<Pod>,
+    pub(crate) pods: PodList,
     pub(crate) ignored: Vec<IgnoredPod>,
     /// Nodes of unparsable pods, whose requests are unknown.
     pub(crate) unreadable_pod_nodes: BTreeSet<NodeName>,
@@ -277,8 +285,7 @@ pub(crate) fn read(pod: &KubePod, spec: &PodSpec, budgets: &Budgets<'_>, shapes:
         pod_disruption_budgets: covering(pod, budgets),
         buffer: None,
     };
-    let do_not_disrupt_until = pod.do_not_disrupt().map(|(until, _)| timestamp(until));
-    Ok((CommonFields { pod: pod_fields, do_not_disrupt_until }, shape))
+    Ok((CommonFields { pod: pod_fields, do_not_disrupt_until: do_not_disrupt_until(pod) }, shape))
 }
 
 /// Names of the budgets that an eviction of the pod must respect. Few pods have one, so that is asked first.
@@ -300,6 +307,11 @@ fn returns(pod: &KubePod) -> bool {
     let is_stateful_set =
         |owner: &OwnerReference| owner.kind == "StatefulSet" && owner.api_version.starts_with("apps/");
     pod.owners.iter().any(is_stateful_set)
+}
+
+/// Until when `karpenter.sh/do-not-disrupt` protects the pod.
+fn do_not_disrupt_until(pod: &KubePod) -> Option<Timestamp> {
+    pod.do_not_disrupt().map(|(until, _)| timestamp(until))
 }
 
 /// When a protection by annotations ends; the end of time if it does not end.

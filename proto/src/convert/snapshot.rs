@@ -7,7 +7,7 @@ mod pods;
 use super::{ConvertError, ConvertResult, check_unique, list, no_errors, to_wire};
 use crate::snapshot::v1 as wire;
 use plimsoll_model::identity::{CatalogId, NodeName, ShapeId};
-use plimsoll_model::snapshot::{LedgerPosition, PodState, Snapshot, SnapshotIndex};
+use plimsoll_model::snapshot::{LedgerPosition, Pod, PodState, Snapshot, SnapshotIndex};
 use plimsoll_model::time::Timestamp;
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ impl From<wire::LedgerPosition> for LedgerPosition {
 
 impl From<&Snapshot> for wire::Snapshot {
     fn from(snapshot: &Snapshot) -> Self {
-        Self { pods: to_wire(&snapshot.pods), ..without_pods(snapshot) }
+        Self { pods: snapshot.pods.iter().map(wire::Pod::from).collect(), ..without_pods(snapshot) }
     }
 }
 
@@ -73,7 +73,7 @@ pub fn check_snapshot(snapshot: &Snapshot) -> Result<(), ConvertError> {
 /// Converts the objects without checking for duplicate keys and dangling references.
 pub(crate) fn partial(wire: wire::Snapshot) -> ConvertResult<Snapshot> {
     let shapes = list("shapes", wire.shapes);
-    let pods = list("pods", wire.pods);
+    let pods: ConvertResult<Vec<Pod>> = list("pods", wire.pods);
     let nodes = list("nodes", wire.nodes);
     let node_pools = list("node_pools", wire.node_pools);
     let daemon_sets = list("daemon_sets", wire.daemon_sets);
@@ -99,7 +99,7 @@ pub(crate) fn partial(wire: wire::Snapshot) -> ConvertResult<Snapshot> {
         ledger: wire.ledger.unwrap_or_default().into(),
         now: Timestamp(wire.now_unix_ms),
         shapes: shapes?,
-        pods: pods?,
+        pods: pods?.into(),
         nodes: nodes?,
         node_pools: node_pools?,
         daemon_sets: daemon_sets?,

@@ -251,7 +251,7 @@ pub(crate) fn snapshot() -> impl Strategy<Value = Snapshot> {
                 ledger: LedgerPosition { epoch: numbers[1].into(), sequence: numbers[2].into() },
                 now: Timestamp(numbers[3].into()),
                 shapes: shapes.clone(),
-                pods,
+                pods: pods.into(),
                 nodes: nodes.clone(),
                 node_pools: pools.clone(),
                 daemon_sets: ids

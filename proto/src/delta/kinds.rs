@@ -5,8 +5,9 @@ use crate::convert::{ConvertError, ConvertResult};
 use crate::known::Known;
 use crate::snapshot::v1 as wire;
 use plimsoll_model::catalog::CapacityType;
-use plimsoll_model::snapshot::{Snapshot, SnapshotEdits, UnavailableOffering, merge};
+use plimsoll_model::snapshot::{Edits, Pod, PodList, SharedPod, Snapshot, SnapshotEdits, UnavailableOffering, merge};
 use prost::Message as _;
+use std::borrow::Borrow;
 
 type OfferingKey = (Option<String>, Option<String>, CapacityType);
 
@@ -196,7 +197,7 @@ pub(super) fn apply(
                 removed_keys.push($from_wire(removed).map_err(|error| error.within(&path(index)))?);
             }
             let hash = |object: &_| of_object($number, &<$message>::from(object));
-            let edits = merge::merge(&mut snapshot.$list, &removed_keys, upserts.$list, key, hash, sum);
+            let edits = merged(&mut snapshot.$list, &removed_keys, upserts.$list, key, hash, sum);
             let edits = edits.map_err(|index| ConvertError::new(path(index), "is not there"))?;
             edits_by_list.$list = edits;
         };
@@ -205,7 +206,56 @@ pub(super) fn apply(
     Ok(edits_by_list)
 }
 
-/// Binds the type of a closure's argument to the element type of a list.
-fn keyed<T, K, F: Fn(&T) -> K>(_list: &[T], key: F) -> F {
+/// A list of objects in a snapshot.
+trait List {
+    type Object;
+    /// What the list consists of: objects, or references to them.
+    type Entry: Borrow<Self::Object>;
+    fn entries_mut(&mut self) -> &mut Vec<Self::Entry>;
+    fn into_entries(self) -> Vec<Self::Entry>;
+}
+
+impl<T> List for Vec<T> {
+    type Object = T;
+    type Entry = T;
+
+    fn entries_mut(&mut self) -> &mut Vec<T> {
+        self
+    }
+
+    fn into_entries(self) -> Vec<T> {
+        self
+    }
+}
+
+impl List for PodList {
+    type Object = Pod;
+    type Entry = SharedPod;
+
+    fn entries_mut(&mut self) -> &mut Vec<SharedPod> {
+        self
+    }
+
+    fn into_entries(self) -> Vec<SharedPod> {
+        self.into_iter().collect()
+    }
+}
+
+/// Binds the type of a closure's argument to the type of a list's objects.
+fn keyed<L: List, K, F: Fn(&L::Object) -> K>(_list: &L, key: F) -> F {
     key
+}
+
+/// [`merge::merge`] of a list of either kind.
+fn merged<L: List, K: Ord>(
+    list: &mut L,
+    removed_keys: &[K],
+    upserts: L,
+    key: impl Fn(&L::Object) -> K,
+    hash: impl Fn(&L::Object) -> u64,
+    sum: &mut u64,
+) -> Result<Edits, usize> {
+    let key = |entry: &L::Entry| key(Borrow::<L::Object>::borrow(entry));
+    let hash = |entry: &L::Entry| hash(Borrow::<L::Object>::borrow(entry));
+    merge::merge(list.entries_mut(), removed_keys, upserts.into_entries(), key, hash, sum)
 }

@@ -19,7 +19,7 @@ fn mirror_of(snapshot: &Snapshot, objects_per_chunk: usize) -> Mirror {
 
 /// Pods that are bound to a node or reserved on it.
 fn pods_on<'s>(snapshot: &'s Snapshot, index: &SnapshotIndex, node: usize) -> Vec<&'s Pod> {
-    index.residents(node).iter().map(|pod| &snapshot.pods[usize::try_from(*pod).unwrap()]).collect()
+    index.residents(node).iter().map(|pod| &*snapshot.pods[usize::try_from(*pod).unwrap()]).collect()
 }
 
 proptest! {
@@ -226,7 +226,7 @@ fn a_delta_must_not_remove_what_is_still_in_use() {
     let shape = |id: &str| PodShape { id: id.into(), ..PodShape::default() };
     let old = Snapshot {
         shapes: vec![shape("s"), shape("t")],
-        pods: vec![pod_on("n")],
+        pods: vec![pod_on("n")].into(),
         nodes: vec![node("n")],
         daemon_sets: vec![set("t")],
         ..Snapshot::default()
@@ -253,7 +253,7 @@ fn removing_a_missing_object_is_rejected() {
 
 #[test]
 fn chunks_must_contain_what_their_objects_refer_to() {
-    let snapshot = Snapshot { pods: vec![pod_on("n")], nodes: vec![node("n")], ..Snapshot::default() };
+    let snapshot = Snapshot { pods: vec![pod_on("n")].into(), nodes: vec![node("n")], ..Snapshot::default() };
     let mut mirror = Mirror::default();
     let error = mirror.apply_chunk(chunks(&snapshot, 100).remove(0)).err().map(|error| error.to_string());
     let expected = "snapshot.pods[0].shape: no shape \"s\"";
@@ -281,7 +281,7 @@ fn the_checksum_is_the_same_in_all_versions() {
 #[test]
 fn no_chunk_has_more_objects_than_asked_for_of_all_lists_together() {
     let shapes = vec![PodShape { id: "s".into(), ..PodShape::default() }];
-    let snapshot = Snapshot { shapes, pods: vec![pod_on("n")], nodes: vec![node("n")], ..three_objects() };
+    let snapshot = Snapshot { shapes, pods: vec![pod_on("n")].into(), nodes: vec![node("n")], ..three_objects() };
     let objects = |chunk: crate::snapshot::v1::SnapshotChunk| {
         let part = chunk.part.unwrap_or_default();
         part.shapes.len() + part.pods.len() + part.nodes.len() + part.ignored.len()

@@ -85,7 +85,7 @@ pub(crate) fn snapshot(seconds: i64, pods: Vec<Pod>, nodes: Vec<Node>) -> Snapsh
         sequence: u64::try_from(seconds).unwrap() + 1,
         now: Timestamp(START.0 + seconds * 1000),
         shapes: vec![shape("web", 1500)],
-        pods,
+        pods: pods.into(),
         nodes,
         node_pools: vec![pool("default", 0)],
         ..Snapshot::default()

@@ -185,7 +185,8 @@ fn in_process_callers_get_the_same_errors() {
 fn two_half_empty() -> Snapshot {
     let mut snapshot = waiting(0);
     snapshot.nodes = vec![node("n0", "default"), node("n1", "default")];
-    snapshot.pods = vec![pod("a", "web", PodState::Bound("n0".into())), pod("b", "web", PodState::Bound("n1".into()))];
+    snapshot.pods =
+        vec![pod("a", "web", PodState::Bound("n0".into())), pod("b", "web", PodState::Bound("n1".into()))].into();
     snapshot
 }
 

@@ -96,8 +96,9 @@ fn add_left_out(plan: &mut Plan, snapshot: &Snapshot, left_out: &dyn Fn(&ShapeId
 
 /// The snapshot without the pending pods of excluded shapes.
 pub(crate) fn without_excluded(snapshot: &Snapshot, excluded: &dyn Fn(&ShapeId) -> bool) -> Snapshot {
-    let pods = snapshot.pods.iter().filter(|pod| !is_excluded(pod, excluded)).cloned().collect();
-    Snapshot { pods, ..snapshot.clone() }
+    let mut remaining = snapshot.clone();
+    remaining.pods.retain(|pod| !is_excluded(pod, excluded));
+    remaining
 }
 
 fn is_excluded(pod: &Pod, excluded: &dyn Fn(&ShapeId) -> bool) -> bool {

@@ -221,3 +221,19 @@ fn an_audit_finds_a_wrong_entry_counts_it_and_returns_the_full_build() {
     let after = builder.build(&objects, &at(AUDIT_INTERVAL_MS + 1));
     assert_eq!((after.snapshot.pods.len(), builder.failed_audits()), (1, 1), "the wrong entry is gone");
 }
+
+#[test]
+fn a_pod_that_is_read_again_is_in_memory_once() {
+    let extra = Extra::default();
+    let pods = (0..3).map(|number| Arc::new(pod(number, None, 0))).collect();
+    let mut objects = Objects { pods, ..Objects::default() };
+    let mut builder = Builder::default();
+    let _first = builder.build(&objects, &extra);
+    // The last pod takes the position of the first.
+    objects.pods.swap_remove(0);
+    let Built { snapshot, edits, .. } = builder.build(&objects, &extra);
+    assert_eq!((edits.pods.removed, edits.pods.replaced), (vec![0], vec![]));
+    let in_snapshot =
+        |placed: &super::Pod| snapshot.pods.iter().filter(|pod| std::ptr::eq(*pod, placed)).count();
+    assert_eq!(builder.state.pods.placed().map(in_snapshot).collect::<Vec<_>>(), [1, 1]);
+}

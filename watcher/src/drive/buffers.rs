@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn virtual_pods_are_removed_from_placements_and_unschedulable_pods() {
-        let snapshot = Snapshot { pods: vec![pod("a", None), pod("v", Some("spare"))], ..Snapshot::default() };
+        let snapshot = Snapshot { pods: vec![pod("a", None), pod("v", Some("spare"))].into(), ..Snapshot::default() };
         let unschedulable = |uid: &str| Unschedulable { pod: pod_ref(uid), reasons: Default::default() };
         let plan = Plan {
             placements: vec![on("n1", &["a", "v"]), on("n2", &["v"])],
@@ -105,13 +105,13 @@ mod tests {
         };
         let visible = without_virtual_pods(plan.clone(), &snapshot);
         assert_eq!((visible.placements, visible.unschedulable), (vec![on("n1", &["a"])], vec![unschedulable("a")]));
-        let without = Snapshot { pods: vec![pod("a", None)], ..Snapshot::default() };
+        let without = Snapshot { pods: vec![pod("a", None)].into(), ..Snapshot::default() };
         assert_eq!(without_virtual_pods(plan.clone(), &without), plan);
     }
 
     #[test]
     fn the_virtual_pods_of_launches_are_told_to_the_actuator() {
-        let snapshot = Snapshot { pods: vec![pod("a", None), pod("v", Some("spare"))], ..Snapshot::default() };
+        let snapshot = Snapshot { pods: vec![pod("a", None), pod("v", Some("spare"))].into(), ..Snapshot::default() };
         let launch = Launch {
             action_id: "a".into(),
             node_pool: "default".into(),
@@ -151,7 +151,7 @@ mod tests {
             buffer("shop", "broken", 0, BufferReady::PodTemplateNotFound),
         ];
         let other = Pod { namespace: "other".to_owned(), ..pod("o", Some("spare")) };
-        let pods = vec![pod("a", Some("spare")), pod("b", Some("spare")), other, pod("p", None)];
+        let pods = vec![pod("a", Some("spare")), pod("b", Some("spare")), other, pod("p", None)].into();
         let nodes = [
             ("in-service", NodeState::Initialized),
             ("registered", NodeState::Registered),

@@ -119,8 +119,8 @@ proptest! {
                 follow(&mut index, &snapshots[at - 1], snapshot);
             }
             for (number, node) in snapshot.nodes.iter().enumerate() {
-                let pods = index.residents(number).iter().map(|pod| snapshot.pods[*pod as usize].clone()).collect();
-                let seen = (node.clone(), pods);
+                let pods = index.residents(number).iter().map(|pod| Pod::clone(&snapshot.pods[*pod as usize]));
+                let seen = (node.clone(), pods.collect());
                 prop_assert_eq!(known.entry(index.revision(number)).or_insert_with(|| seen.clone()), &seen);
             }
         }
@@ -153,7 +153,7 @@ fn an_unchanged_node_keeps_its_revision() {
         BTreeMap::from([(0, true)]),
     ));
     let mut after = before.clone();
-    after.pods.insert(0, pod(0, 0, Some(1), false));
+    after.pods.insert(0, pod(0, 0, Some(1), false).into());
     let mut index = SnapshotIndex::new(&before);
     let first = [index.revision(0), index.revision(1)];
     follow(&mut index, &before, &after);
@@ -163,7 +163,7 @@ fn an_unchanged_node_keeps_its_revision() {
 
 #[test]
 fn pods_with_dangling_references_are_not_pending() {
-    let pods = vec![pod(0, 0, None, false), pod(1, 0, Some(7), false), pod(2, 9, None, false)];
+    let pods = vec![pod(0, 0, None, false), pod(1, 0, Some(7), false), pod(2, 9, None, false)].into();
     let shapes = vec![PodShape { id: ShapeId("000".into()), ..PodShape::default() }];
     let index = SnapshotIndex::new(&Snapshot { pods, shapes, ..Snapshot::default() });
     assert_eq!(index.pending(), [0, 2]);

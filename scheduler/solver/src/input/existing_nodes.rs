@@ -6,7 +6,9 @@ use crate::input::nodes::{NodeData, Nodes};
 use crate::place::hostname_topology::Tally;
 use crate::place::pod_groups::PodGroup;
 use plimsoll_model::index::{Id, IndexVec};
-use plimsoll_model::snapshot::{Disruption, DisruptionReason, HostPort, Node, NodeState, Pod, Snapshot, SnapshotIndex};
+use plimsoll_model::snapshot::{
+    Disruption, DisruptionReason, HostPort, Node, NodeState, Pod, PodList, Snapshot, SnapshotIndex,
+};
 use std::collections::BTreeMap;
 
 /// A node with its pods.
@@ -27,7 +29,7 @@ pub(crate) struct NodeView<'a> {
 /// All pods that are bound to a node or reserved on it.
 #[derive(Clone, Copy)]
 pub(crate) struct PodsOnNode<'a> {
-    pods: &'a [Pod],
+    pods: &'a PodList,
     places: &'a [u32],
 }
 

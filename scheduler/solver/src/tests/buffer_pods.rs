@@ -223,6 +223,7 @@ proptest! {
         let mut next = carried_out(&cluster, &plan);
         let launched: BTreeSet<&PodUid> = plan.launched_pods().map(|pod| &pod.uid).collect();
         for pod in &mut next.snapshot.pods {
+            let pod: &mut Pod = pod;
             if let (Some(buffer), PodState::Bound(node)) = (&mut pod.buffer, pod.state.clone()) {
                 // The node of a buffer pod is known only if it was launched for the pod.
                 if launched.contains(&pod.uid) {

@@ -34,7 +34,7 @@ fn snapshot() -> Snapshot {
     Snapshot {
         now: NOW,
         nodes: vec![node("empty", "default"), node("used", "default")],
-        pods: vec![bound("web", "used")],
+        pods: vec![bound("web", "used")].into(),
         node_pools: vec![pool("default")],
         ..Snapshot::default()
     }
