@@ -2,6 +2,10 @@
 
 use plimsoll_actuator_aws::program::{self, Program};
 
+/// Gives memory back after a burst, unlike glibc's allocator (decision 187).
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> anyhow::Result<()> {
     // Parse arguments before the runtime starts, since a mistake in them needs no runtime.
     let program = Program::read(std::env::args_os()).unwrap_or_else(|refused| refused.exit());

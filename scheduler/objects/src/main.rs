@@ -7,6 +7,10 @@ use plimsoll_scheduler::args::Args;
 use plimsoll_scheduler::service::Parts;
 use std::num::NonZeroUsize;
 
+/// Gives memory back after a burst, unlike glibc's allocator (decision 187).
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let args = Args::read(std::env::args_os()).unwrap_or_else(|refused| refused.exit());
