@@ -65,7 +65,11 @@ impl Trim for Pod {
     fn trim(&mut self) {
         // Our own entry stays: a nomination is withdrawn only by its owner.
         let ours = |manager: Option<&str>| manager == Some(NOMINATION_FIELD_MANAGER);
-        self.metadata.managed_fields.iter_mut().for_each(|all| all.retain(|entry| ours(entry.manager.as_deref())));
+        let managed_fields = self.metadata.managed_fields.take().into_iter().flatten();
+        let mut managed_fields: Vec<_> = managed_fields.filter(|entry| ours(entry.manager.as_deref())).collect();
+        managed_fields.shrink_to_fit();
+        // An empty list would keep the memory of four entries, nearly a kilobyte.
+        self.metadata.managed_fields = Some(managed_fields).filter(|all| !all.is_empty());
         plimsoll_snapshot::trim::pod(self);
     }
 
@@ -114,5 +118,9 @@ mod tests {
             "spec": {"containers": [{"name": "app"}]},
         });
         assert_eq!(serde_json::to_value(&pod).unwrap(), expected);
+        let other = json!({"metadata": {"name": "web", "managedFields": [{"manager": "kubectl"}]}});
+        let mut other: Pod = serde_json::from_value(other).unwrap();
+        other.trim();
+        assert_eq!(other.metadata.managed_fields, None, "not an empty list, which keeps its memory");
     }
 }
