@@ -33,7 +33,7 @@ pub use plan::{
     without_sharers,
 };
 pub use resources::{resources_from_wire, resources_to_wire};
-pub(crate) use snapshot::{check, check_references, partial};
+pub(crate) use snapshot::{check, check_references, partial, without_pods};
 pub use snapshot::{check_catalogs, check_snapshot};
 
 use std::collections::BTreeSet;

@@ -28,6 +28,7 @@ mod tests;
 pub use checksum::{checksum, checksum_known};
 pub use mirror::{Mirror, MirrorError};
 
+use crate::convert::without_pods;
 use crate::snapshot::v1 as wire;
 use plimsoll_model::snapshot::{Snapshot, SnapshotEdits};
 
@@ -39,25 +40,31 @@ const MAX_CHUNK_BYTES: usize = 4 << 20;
 /// chunk.
 #[must_use]
 pub fn chunks(snapshot: &Snapshot, objects_per_chunk: usize) -> Vec<wire::SnapshotChunk> {
+    each_chunk(snapshot, objects_per_chunk).collect()
+}
+
+/// Like [`chunks`], one at a time. Pods are converted when their chunk is needed: those of a large cluster together take
+/// as much memory as the snapshot.
+pub fn each_chunk(snapshot: &Snapshot, objects_per_chunk: usize) -> impl Iterator<Item = wire::SnapshotChunk> {
+    let objects = objects_per_chunk.max(1);
     let header = header(snapshot);
-    let mut rest = wire::Snapshot::from(snapshot);
-    let mut parts = Vec::new();
-    loop {
+    // The last pods are taken first: those before `unconverted` are not in `rest` yet.
+    let (mut rest, mut unconverted) = (without_pods(snapshot), snapshot.pods.len());
+    let mut next = Some(0_u32);
+    std::iter::from_fn(move || {
+        let index = next?;
+        let start = unconverted.saturating_sub(objects.saturating_sub(rest.pods.len()));
+        let more = (start..unconverted).filter_map(|position| snapshot.pods.get(position));
+        let mut pods: Vec<wire::Pod> = more.map(wire::Pod::from).collect();
+        pods.append(&mut rest.pods);
+        (rest.pods, unconverted) = (pods, start);
         let mut part = header.clone();
-        let room = kinds::Room { objects: objects_per_chunk.max(1), bytes: MAX_CHUNK_BYTES };
-        kinds::take(&mut rest, &mut part, room);
-        parts.push(part);
-        if kinds::is_empty(&rest) {
-            break;
-        }
-    }
-    let (count, checksum) = (parts.len(), checksum(snapshot));
-    let chunk = |(index, part)| {
-        let last = index + 1 == count;
-        let checksum = if last { checksum } else { 0 };
-        wire::SnapshotChunk { index: u32::try_from(index).unwrap_or(u32::MAX), last, part: Some(part), checksum }
-    };
-    parts.into_iter().enumerate().map(chunk).collect()
+        kinds::take(&mut rest, &mut part, kinds::Room { objects, bytes: MAX_CHUNK_BYTES });
+        let last = unconverted == 0 && kinds::is_empty(&rest);
+        next = (!last).then_some(index.saturating_add(1));
+        let checksum = if last { checksum(snapshot) } else { 0 };
+        Some(wire::SnapshotChunk { index, last, part: Some(part), checksum })
+    })
 }
 
 /// Computes the delta from `old` to `new`. Both must be in canonical order ([`Snapshot::sort`]).

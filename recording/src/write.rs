@@ -206,7 +206,7 @@ impl OpenFile {
                 self.write(at, Kind::Delta(delta))?;
             }
             None => {
-                for chunk in delta::chunks(entry.snapshot, OBJECTS_PER_CHUNK) {
+                for chunk in delta::each_chunk(entry.snapshot, OBJECTS_PER_CHUNK) {
                     self.write(at, Kind::SnapshotChunk(chunk))?;
                 }
             }

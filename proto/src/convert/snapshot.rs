@@ -29,7 +29,8 @@ impl From<&Snapshot> for wire::Snapshot {
     }
 }
 
-fn without_pods(snapshot: &Snapshot) -> wire::Snapshot {
+/// Converts all objects but the pods.
+pub(crate) fn without_pods(snapshot: &Snapshot) -> wire::Snapshot {
     wire::Snapshot {
         sequence: snapshot.sequence,
         ledger: Some(snapshot.ledger.into()),

@@ -289,6 +289,18 @@ fn no_chunk_has_more_objects_than_asked_for_of_all_lists_together() {
     assert_eq!(chunks(&snapshot, 4).into_iter().map(objects).collect::<Vec<_>>(), [4, 2]);
 }
 
+/// Pods are converted chunk by chunk.
+#[test]
+fn pods_fill_chunks_from_the_last_to_the_first() {
+    let pods = (0..5).map(|number| Pod { uid: number.to_string().into(), ..pod_on("n") }).collect();
+    let snapshot = Snapshot { pods, ..three_objects() };
+    let uids = |chunk: crate::snapshot::v1::SnapshotChunk| -> Vec<String> {
+        chunk.part.unwrap_or_default().pods.into_iter().map(|pod| pod.uid).collect()
+    };
+    let uids_of_chunks: Vec<Vec<String>> = chunks(&snapshot, 2).into_iter().map(uids).collect();
+    assert_eq!(uids_of_chunks, [vec!["3", "4"], vec!["1", "2"], vec!["0"], vec![]]);
+}
+
 /// A shape lists the namespaces that its terms select.
 #[test]
 fn no_chunk_of_large_objects_is_too_large_for_a_message() {

@@ -155,7 +155,7 @@ impl Session {
                 }
                 None => {
                     self.metrics.full_snapshots.inc();
-                    for mut chunk in delta::chunks(&published.snapshot, OBJECTS_PER_CHUNK) {
+                    for mut chunk in delta::each_chunk(&published.snapshot, OBJECTS_PER_CHUNK) {
                         if chunk.last {
                             chunk.checksum = checksum(published, self.protocol).unwrap_or(chunk.checksum);
                         }

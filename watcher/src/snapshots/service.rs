@@ -104,7 +104,7 @@ async fn follow(mut newest: Newest, sender: &Sender, once: bool) -> Result<(), S
         match last_sent.filter(is_recent).and_then(|last_sent| published.since(&last_sent)) {
             Some(delta) => send(sender, Message::Delta(delta)).await?,
             None => {
-                for chunk in delta::chunks(&published.snapshot, OBJECTS_PER_CHUNK) {
+                for chunk in delta::each_chunk(&published.snapshot, OBJECTS_PER_CHUNK) {
                     send(sender, Message::SnapshotChunk(chunk)).await?;
                 }
             }
