@@ -42,9 +42,6 @@ struct State {
     pods: PodTable,
     virtual_pods: Vec<Pod>,
     current: Arc<Snapshot>,
-    /// The snapshot before `current`, and the changes from it to `current`. If that snapshot has no other users, its
-    /// list of pods becomes the next one, so that the references to unchanged pods need not be copied.
-    previous: Option<(Arc<Snapshot>, PodPatch)>,
 }
 
 /// A snapshot, and what has changed since the previous build.
@@ -63,7 +60,6 @@ pub struct Built {
 }
 
 /// Changes of a list of pods.
-#[derive(Debug, Default)]
 struct PodPatch {
     removed: Vec<PodUid>,
     upserts: Vec<SharedPod>,
@@ -97,13 +93,13 @@ impl PodPatch {
     }
 
     /// Applies the changes; `None` if a removed pod is not there.
-    fn apply(&self, pods: &mut PodList) -> Option<Edits> {
-        for pod in &self.same {
+    fn apply(self, pods: &mut PodList) -> Option<Edits> {
+        for pod in self.same {
             let position = pods.binary_search_by(|known| known.uid.cmp(&pod.uid)).ok()?;
-            *pods.get_mut(position)? = pod.clone();
+            *pods.get_mut(position)? = pod;
         }
         let uid = |pod: &SharedPod| pod.uid.clone();
-        merge::merge(pods, &self.removed, self.upserts.clone(), uid, |_| 0, &mut 0).ok()
+        merge::merge(pods, &self.removed, self.upserts, uid, |_| 0, &mut 0).ok()
     }
 }
 
@@ -183,17 +179,11 @@ impl State {
         let (mut next, problems) =
             context.finish(objects, extra, self.pods.daemon_pods(), ignored, &unreadable_pod_nodes);
         let patch = PodPatch::new(changes, &self.current.pods)?;
-        let recycled = self.previous.take().and_then(|(snapshot, patch)| {
-            let mut pods = Arc::try_unwrap(snapshot).ok()?.pods;
-            patch.apply(&mut pods)?;
-            Some(pods)
-        });
-        let mut pods = recycled.unwrap_or_else(|| self.current.pods.clone());
+        let mut pods = self.current.pods.clone();
         let edits =
             SnapshotEdits { pods: patch.apply(&mut pods)?, ..SnapshotEdits::besides_pods(&self.current, &next) };
         next.pods = pods;
-        let current = std::mem::replace(&mut self.current, Arc::new(next));
-        self.previous = Some((current, patch));
+        self.current = Arc::new(next);
         self.has_read = true;
         let built = Built { snapshot: Arc::clone(&self.current), edits, number, problems, buffers };
         Some((self, built))
