@@ -251,12 +251,19 @@ impl Metrics {
     /// # Errors
     /// If a collector is inconsistent.
     pub fn encode(&self) -> Result<String, prometheus::Error> {
-        let mut text = TextEncoder::new().encode_to_string(&self.registry.gather())?;
+        self.encode_parts().map(|parts| parts.concat())
+    }
+
+    /// Like [`Metrics::encode`], in parts that follow each other: the text of a large cluster has a hundred megabytes.
+    ///
+    /// # Errors
+    /// If a collector is inconsistent.
+    pub fn encode_parts(&self) -> Result<Vec<String>, prometheus::Error> {
+        let registered = TextEncoder::new().encode_to_string(&self.registry.gather())?;
         let mut samples = Samples::default();
         // The lock also limits concurrent scrapes to one.
         self.sources.lock().iter().for_each(|source| source(&mut samples));
-        samples.append_to(&mut text);
-        Ok(text)
+        Ok(std::iter::once(registered).chain(samples.into_parts()).collect())
     }
 
     fn declare(&self, name: &str, help: &str, kind: MetricKind, labels: &[&str]) -> Result<Scraped, MetricsError> {

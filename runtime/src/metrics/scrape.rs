@@ -5,10 +5,13 @@
 //! label in memory would cost more than the objects themselves.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use std::sync::Arc;
 
 use super::spec::MetricKind;
+
+/// Least and greatest size of a part of a text, unless a single word is longer.
+const PART_BYTES: (usize, usize) = (1024, 64 * 1024);
 
 /// A metric whose series are written during a scrape. Clones are the same metric.
 #[derive(Clone, Debug)]
@@ -78,11 +81,32 @@ impl Labels {
     }
 }
 
+/// A text in parts, which are not moved: a string of a hundred megabytes is copied whenever it grows, and there are two
+/// of it meanwhile.
+#[derive(Debug, Default)]
+struct Text(Vec<String>);
+
+impl Write for Text {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let (least, most) = PART_BYTES;
+        match self.0.last_mut() {
+            Some(part) if part.len() + text.len() <= part.capacity() => part.push_str(text),
+            last => {
+                let size = last.map_or(0, |part| 2 * part.capacity()).clamp(least, most);
+                let mut part = String::with_capacity(size.max(text.len()));
+                part.push_str(text);
+                self.0.push(part);
+            }
+        }
+        Ok(())
+    }
+}
+
 /// The series of one scrape.
 #[derive(Debug, Default)]
 pub struct Samples {
     /// Lines by metric name, because the text format requires the series of a metric in one block.
-    families: BTreeMap<Arc<str>, String>,
+    families: BTreeMap<Arc<str>, Text>,
 }
 
 impl Samples {
@@ -93,7 +117,8 @@ impl Samples {
 
     /// Writes a series of a metric that consists of several, such as `_sum`.
     pub(super) fn put_part(&mut self, metric: &Scraped, suffix: &str, labels: &Labels, value: f64) {
-        let lines = self.families.entry(Arc::clone(&metric.name)).or_insert_with(|| (*metric.header).to_owned());
+        let header = || Text(vec![(*metric.header).to_owned()]);
+        let lines = self.families.entry(Arc::clone(&metric.name)).or_insert_with(header);
         let name = &metric.name;
         let _written = if labels.0.is_empty() {
             writeln!(lines, "{name}{suffix} {value}")
@@ -102,8 +127,9 @@ impl Samples {
         };
     }
 
-    pub(super) fn append_to(self, text: &mut String) {
-        self.families.into_values().for_each(|lines| text.push_str(&lines));
+    /// The text in parts.
+    pub(super) fn into_parts(self) -> impl Iterator<Item = String> {
+        self.families.into_values().flat_map(|lines| lines.0)
     }
 }
 
@@ -127,10 +153,22 @@ mod tests {
         samples.put(&first, &node, 1.5);
         samples.put(&second, &Labels::default(), 2.0);
         samples.put(&first, &node.with("type", "cpu"), 17_179_869_184.0);
-        let mut text = String::new();
-        samples.append_to(&mut text);
+        let text: String = samples.into_parts().collect();
         let expected = "# HELP a Back\\\\slash.\n# TYPE a gauge\na 2\n# HELP b About b.\n# TYPE b gauge\n\
             b{node=\"n\\\"1\\\\\\n\"} 1.5\nb{node=\"n\\\"1\\\\\\n\",type=\"cpu\"} 17179869184\n";
         assert_eq!(text, expected);
+    }
+    #[test]
+    fn a_long_text_is_in_parts_that_are_not_moved() {
+        let metric = Scraped::new("a", "About a.", MetricKind::Gauge);
+        let mut samples = Samples::default();
+        let labels = Labels::of(&[("node", &"n".repeat(100))]);
+        for _ in 0..10_000 {
+            samples.put(&metric, &labels, 1.0);
+        }
+        let parts: Vec<String> = samples.into_parts().collect();
+        assert!(parts.len() > 10 && parts.iter().all(|part| part.capacity() <= PART_BYTES.1), "{}", parts.len());
+        let text = parts.concat();
+        assert_eq!((text.lines().count(), text.lines().next_back()), (10_002, text.lines().nth(2)));
     }
 }

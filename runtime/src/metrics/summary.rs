@@ -152,10 +152,9 @@ mod tests {
     use crate::metrics::spec::MetricKind;
 
     fn text(summaries: &Summaries) -> String {
-        let (mut samples, mut text) = (Samples::default(), String::new());
+        let mut samples = Samples::default();
         summaries.collect(&mut samples);
-        samples.append_to(&mut text);
-        text
+        samples.into_parts().collect()
     }
 
     fn value(summaries: &Summaries, series: &str) -> f64 {
