@@ -118,6 +118,13 @@ mod tests {
         assert_eq!(serde_json::to_value(Pod { spec: None, ..pod }).unwrap().get("spec"), None);
     }
 
+    /// mimalloc's next larger size is 640 bytes.
+    #[test]
+    fn a_pod_with_its_reference_counts_takes_512_bytes() {
+        let counts = 2 * size_of::<usize>();
+        assert!(size_of::<Pod>() + counts <= 512, "{}", size_of::<Pod>());
+    }
+
     #[test]
     fn a_pod_whose_node_has_no_name_is_not_bound() {
         let pod: Pod = serde_json::from_value(json!({"spec": {"containers": [], "nodeName": ""}})).unwrap();

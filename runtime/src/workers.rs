@@ -59,6 +59,15 @@ pub async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static)
     }
 }
 
+/// Does work that may wait for a lock which another thread holds for long. In a runtime with several threads, other
+/// tasks continue meanwhile.
+pub fn in_place<T>(work: impl FnOnce() -> T) -> T {
+    match Handle::try_current().map(|handle| handle.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
+        _ => work(),
+    }
+}
+
 async fn on_a_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, WorkError> {
     tokio::task::spawn_blocking(work).await.map_err(|error| WorkError::Lost(error.to_string()))
 }
@@ -231,6 +240,17 @@ mod tests {
         assert_eq!(workers.run(|| "own").await.unwrap(), "own");
         drop(hold);
         assert_eq!(running.await.unwrap().unwrap(), "done");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn work_in_place_does_not_hold_up_other_tasks() {
+        let (hold, job) = held();
+        let working = tokio::spawn(async move { in_place(job) });
+        let (sender, other) = channel();
+        tokio::spawn(async move { sender.send("other") });
+        let meanwhile = other.recv_timeout(std::time::Duration::from_secs(60));
+        drop(hold);
+        assert_eq!((meanwhile, working.await.unwrap()), (Ok("other"), "done"));
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub fn pod(pod: &mut Pod) {
         spec.affinity.iter_mut().filter(|_| stays).for_each(|affinity| affinity.node_affinity = None);
     }
     if !resized {
-        pod.status.allocated = Vec::new();
+        pod.status.allocated = Box::default();
     }
 }
 

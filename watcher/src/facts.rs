@@ -7,6 +7,7 @@ use parking_lot::{Mutex, RwLock};
 use plimsoll_model::identity::PodUid;
 use plimsoll_model::time::Timestamp;
 use plimsoll_proto::catalog::v1 as wire;
+use plimsoll_runtime::workers::in_place;
 use plimsoll_snapshot::{Builder, Built, Extra, Source};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -49,7 +50,10 @@ impl Facts {
 
     /// Reads the index.
     pub fn index<T>(&self, read: impl FnOnce(&Index) -> T) -> T {
-        read(&self.index.read())
+        match self.index.try_read() {
+            Some(index) => read(&index),
+            None => in_place(|| read(&self.index.read())),
+        }
     }
 
     /// Resolves once every kind has been listed.
@@ -59,9 +63,13 @@ impl Facts {
         while !self.index(Index::all_listed) && changes.changed().await.is_ok() {}
     }
 
-    /// Changes the index. `change` returns whether anything relevant changed.
+    /// Changes the index. `change` returns whether anything relevant changed. Waits while a snapshot is built, which
+    /// takes a part of a second in a large cluster.
     pub fn change_index(&self, change: impl FnOnce(&mut Index) -> bool) {
-        let changed = change(&mut self.index.write());
+        let changed = match self.index.try_write() {
+            Some(mut index) => change(&mut index),
+            None => in_place(|| change(&mut self.index.write())),
+        };
         self.notify(changed);
     }
 

@@ -33,7 +33,7 @@ pub struct PodStatus {
     /// When the kubelet accepted the pod.
     pub start_time: Option<Timestamp>,
     /// What the kubelet has allocated to the pod and its containers.
-    pub allocated: Vec<Allocation>,
+    pub allocated: Box<[Allocation]>,
     /// Whether the kubelet has rejected a resize of the pod in place.
     pub resize_infeasible: bool,
 }
@@ -189,7 +189,7 @@ impl From<PodStatus> for KubeStatus {
         let conditions = [condition(SCHEDULED, status.scheduled), condition(READY, status.ready), resize];
         let conditions: Vec<KubeCondition> = conditions.into_iter().flatten().collect();
         let (of_pod, of_containers): (Vec<Allocation>, Vec<Allocation>) =
-            status.allocated.into_iter().partition(|it| it.container.is_empty());
+            status.allocated.into_vec().into_iter().partition(|it| it.container.is_empty());
         let mut of_pod = of_pod.into_iter().map(|it| it.amounts);
         let containers: Vec<ContainerStatus> = of_containers.into_iter().map(Allocation::container_status).collect();
         Self {

@@ -227,7 +227,6 @@ fn a_pod_that_is_read_again_is_in_memory_once() {
     objects.pods.swap_remove(0);
     let Built { snapshot, edits, .. } = builder.build(&objects, &extra);
     assert_eq!((edits.pods.removed, edits.pods.replaced), (vec![0], vec![]));
-    let in_snapshot =
-        |placed: &super::Pod| snapshot.pods.iter().filter(|pod| std::ptr::eq(*pod, placed)).count();
+    let in_snapshot = |placed: &super::Pod| snapshot.pods.iter().filter(|pod| std::ptr::eq(*pod, placed)).count();
     assert_eq!(builder.state.pods.placed().map(in_snapshot).collect::<Vec<_>>(), [1, 1]);
 }
