@@ -43,8 +43,8 @@ pub fn chunks(snapshot: &Snapshot, objects_per_chunk: usize) -> Vec<wire::Snapsh
     each_chunk(snapshot, objects_per_chunk).collect()
 }
 
-/// Like [`chunks`], one at a time. Pods are converted when their chunk is needed: those of a large cluster together take
-/// as much memory as the snapshot.
+/// Like [`chunks`], one at a time. Pods are converted when their chunk is needed: those of a large cluster together
+/// take as much memory as the snapshot.
 pub fn each_chunk(snapshot: &Snapshot, objects_per_chunk: usize) -> impl Iterator<Item = wire::SnapshotChunk> {
     let objects = objects_per_chunk.max(1);
     let header = header(snapshot);
