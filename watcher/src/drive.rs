@@ -99,6 +99,7 @@ impl Driver {
             }
             self.metrics.lead(false);
             self.recorder.ended();
+            self.scheduler.end_session();
         }
     }
 

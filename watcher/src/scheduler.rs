@@ -129,6 +129,11 @@ impl Scheduler {
         Self { pool, cluster, client, metrics, session: None, last_durations: LastDurations::default() }
     }
 
+    /// Ends the session. It holds the last snapshot here, and a mirror of it in the replica.
+    pub(crate) fn end_session(&mut self) {
+        self.session = None;
+    }
+
     /// Requests a plan. If the future is dropped before it completes, the next request opens a new session.
     pub(crate) async fn plan(&mut self, request: &PlanRequest<'_>) -> Result<Plan, PlanError> {
         tokio::time::timeout(PLAN_TIMEOUT, self.plan_with_any(request)).await.unwrap_or(Err(PlanError::Timeout))

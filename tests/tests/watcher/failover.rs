@@ -234,6 +234,21 @@ async fn a_watcher_that_lost_its_lease_stops_driving() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_watcher_that_lost_its_lease_ends_its_session() {
+    use plimsoll_sim::apiserver::faults::{Effect, Matcher};
+    let (fixture, first) = Fixture::with_watcher().await;
+    fixture.pending_pod("a", None);
+    fixture.until("a launch was requested", || fixture.actuator.executions() == 1).await;
+    let open = || fixture.schedulers.iter().map(|scheduler| scheduler.with(|state| state.open)).sum::<usize>();
+    assert_eq!(open(), 1);
+    let mut lease = Matcher::client("watcher-0");
+    lease.resource = Some("leases");
+    fixture.server.faults().always(lease, Effect::Drop);
+    fixture.until("it no longer leads", || first.metrics_say("plimsoll_watcher_leading 0\n")).await;
+    fixture.until("the session has ended", || open() == 0).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_actuator_that_leads_is_followed() {
     let fixture = Fixture::new();
     let other = FakeActuator::start(&fixture.network, "actuator-1");

@@ -28,6 +28,8 @@ type Sender = mpsc::Sender<Result<SessionResponse, Status>>;
 pub(crate) struct State {
     /// Number of opened sessions.
     pub(crate) sessions: usize,
+    /// Number of sessions that have not ended.
+    pub(crate) open: usize,
     /// Number of received full snapshots.
     pub(crate) full: usize,
     /// Number of received catalogs.
@@ -229,10 +231,13 @@ impl SchedulerService for FakeScheduler {
         &self,
         request: Request<Streaming<SessionRequest>>,
     ) -> Result<Response<Self::SessionStream>, Status> {
-        self.with(|state| state.sessions += 1);
+        self.with(|state| (state.sessions, state.open) = (state.sessions + 1, state.open + 1));
         let (sender, receiver) = mpsc::channel(4);
         let fake = self.clone();
-        tokio::spawn(async move { fake.converse(request.into_inner(), sender).await });
+        tokio::spawn(async move {
+            let _ended = fake.converse(request.into_inner(), sender).await;
+            fake.with(|state| state.open -= 1);
+        });
         Ok(Response::new(ReceiverStream::new(receiver)))
     }
 
