@@ -158,6 +158,7 @@ mod tests {
             b{node=\"n\\\"1\\\\\\n\"} 1.5\nb{node=\"n\\\"1\\\\\\n\",type=\"cpu\"} 17179869184\n";
         assert_eq!(text, expected);
     }
+
     #[test]
     fn a_long_text_is_in_parts_that_are_not_moved() {
         let metric = Scraped::new("a", "About a.", MetricKind::Gauge);
