@@ -9,7 +9,10 @@ use axum::{
     Router,
     body::Body,
     extract::{ConnectInfo, DefaultBodyLimit, State},
-    http::{StatusCode, header::CONTENT_TYPE},
+    http::{
+        StatusCode,
+        header::{CONTENT_LENGTH, CONTENT_TYPE},
+    },
     response::IntoResponse,
     routing::get,
 };
@@ -148,9 +151,10 @@ async fn text(State((metrics, scrapes)): State<(Metrics, Arc<Semaphore>)>) -> im
     let parts = parts.map_err(|error| error.to_string());
     match parts.and_then(|parts| parts.map_err(|error| error.to_string())) {
         Ok(parts) => {
+            let bytes: usize = parts.iter().map(String::len).sum();
+            let headers = [(CONTENT_TYPE, prometheus::TEXT_FORMAT.to_owned()), (CONTENT_LENGTH, bytes.to_string())];
             // Each part is freed once it is sent.
-            let text = Body::from_stream(stream::iter(parts.into_iter().map(Ok::<_, Infallible>)));
-            ([(CONTENT_TYPE, prometheus::TEXT_FORMAT)], text).into_response()
+            (headers, Body::from_stream(stream::iter(parts.into_iter().map(Ok::<_, Infallible>)))).into_response()
         }
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
     }
