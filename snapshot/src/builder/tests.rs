@@ -1,7 +1,7 @@
 use super::*;
 use crate::Source;
 use k8s_openapi::serde::de::DeserializeOwned;
-use plimsoll_api::{Pod, PodPhase};
+use plimsoll_api::{NodeClaim, Pod, PodPhase};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -229,4 +229,46 @@ fn a_pod_that_is_read_again_is_in_memory_once() {
     assert_eq!((edits.pods.removed, edits.pods.replaced), (vec![0], vec![]));
     let in_snapshot = |placed: &super::Pod| snapshot.pods.iter().filter(|pod| std::ptr::eq(*pod, placed)).count();
     assert_eq!(builder.state.pods.placed().map(in_snapshot).collect::<Vec<_>>(), [1, 1]);
+}
+
+/// Cluster Autoscaler's annotation protects until the node expires, Karpenter's for half an hour, and neither once the
+/// drain ends soon.
+#[test]
+fn a_pod_follows_what_protects_it_on_its_node() {
+    let claim = |expire_after: &str, deleted: Option<&str>| -> NodeClaim {
+        read(json!({
+            "metadata": {"name": "c1", "creationTimestamp": "1970-01-01T00:01:00Z", "deletionTimestamp": deleted,
+                "annotations": {"karpenter.sh/nodeclaim-termination-timestamp": "1970-01-01T01:25:00Z"}},
+            "spec": {"nodeClassRef": {"group": "g", "kind": "EC2NodeClass", "name": "default"}, "requirements": [],
+                "expireAfter": expire_after},
+            "status": {"providerID": "aws:///a/i-1", "nodeName": "n1"},
+        }))
+    };
+    let annotations =
+        json!({"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.sh/do-not-disrupt": "30m"});
+    let pod: Pod = read(json!({
+        "metadata": {"namespace": "shop", "name": "web", "uid": "u1", "annotations": annotations},
+        "spec": {"nodeName": "n1", "containers": [{"name": "app"}]},
+        "status": {"startTime": "1970-01-01T00:00:00Z"},
+    }));
+    let node = read(json!({"metadata": {"name": "n1"}, "spec": {"providerID": "aws:///a/i-1"}}));
+    let mut objects = Objects { pods: vec![Arc::new(pod)], nodes: vec![node], ..Objects::default() };
+    let mut builder = Builder::default();
+    let mut previous: Arc<Snapshot> = Arc::default();
+    let steps = [
+        (3659, claim("1h", None), Some(i64::MAX)),
+        (3660, claim("1h", None), Some(1_800_000)),
+        (4800, claim("1h", Some("1970-01-01T01:10:00Z")), None),
+        (4801, claim("9h", None), Some(i64::MAX)),
+    ];
+    for (second, claim, until) in steps {
+        objects.node_claims = vec![claim];
+        let extra = Extra { now: Timestamp(second * 1000), ..Extra::default() };
+        let (full, _) = crate::build(&objects, &extra);
+        let built = builder.build(&objects, &extra);
+        assert_eq!(built.snapshot.pods[0].do_not_disrupt_until, until.map(Timestamp), "{second}");
+        assert_eq!((&*built.snapshot, &built.edits), (&full, &SnapshotEdits::between(&previous, &full)));
+        previous = built.snapshot;
+    }
+    assert_eq!(builder.failed_audits(), 0);
 }
