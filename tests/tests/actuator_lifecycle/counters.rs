@@ -16,8 +16,11 @@ use std::time::Duration;
 
 const POOL: (&str, &str) = ("nodepool", "default");
 
+/// Name and labels of a series, and its value.
+type Series<'s> = (&'s str, &'s [(&'s str, &'s str)], u64);
+
 /// Checks the sums of series with these labels.
-fn check(watcher: &FakeWatcher, expected: &[(&str, &[(&str, &str)], u64)]) {
+fn check(watcher: &FakeWatcher, expected: &[Series<'_>]) {
     for (name, labels, count) in expected {
         assert_eq!(watcher.counted(name, labels), *count, "{name} {labels:?}");
     }

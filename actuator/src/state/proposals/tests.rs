@@ -157,8 +157,8 @@ fn a_removal_counts_once_the_pool_of_its_node_is_known() {
 
 #[test]
 fn removals_beyond_the_bound_do_not_count_and_the_report_says_so() {
-    let mut proposals = Proposals::default();
-    proposals.nodes = (0..MAX_REMEMBERED).map(|number| NodeName(number.to_string())).collect();
+    let nodes = (0..MAX_REMEMBERED).map(|number| NodeName(number.to_string())).collect();
+    let mut proposals = Proposals { nodes, ..Proposals::default() };
     note(&mut proposals, &plan(&[], &["0"]));
     assert_eq!((report(&proposals).removals, report(&proposals).incomplete), (0, false), "it is known");
     note(&mut proposals, &plan(&[], &["later"]));

@@ -17,7 +17,7 @@ pub(crate) fn counted_resource(name: &str) -> &str {
 pub(crate) fn left<'u>(
     quotas: &[CapacityQuota],
     table: &ResourceTable,
-    usages: impl Iterator<Item = &'u Amounts> + Clone,
+    usages: &(impl Iterator<Item = &'u Amounts> + Clone),
 ) -> Vec<(usize, i64)> {
     let left = quotas.iter().flat_map(CapacityQuota::resources).filter_map(|(name, _, limit)| {
         let place = table.place(&name)?;

@@ -199,7 +199,7 @@ impl<'a> SolveContext<'a> {
         let free = free_reservations(snapshot, catalogs).into_iter();
         context.reservations = free.filter_map(|(name, free)| Some((context.table.place(&name)?, free))).collect();
         let usages = context.nodes.iter().map(|view| &view.data.usage);
-        context.quotas = capacity_quotas::left(&snapshot.capacity_quotas, context.table, usages);
+        context.quotas = capacity_quotas::left(&snapshot.capacity_quotas, context.table, &usages);
         context.headroom = limits::headroom(&context);
         let views = context.pools.iter().zip(&context.headroom);
         context.ordinary = views.map(|(view, room)| view.ordinary(room)).collect();

@@ -194,14 +194,14 @@ impl<'a> Pools<'a> {
         let quotas = &snapshot.capacity_quotas;
         let quota_usages = snapshot.nodes.iter().filter(|_| !quotas.is_empty()).map(|node| quota_usage(quotas, node));
         let quota_usages: Vec<Amounts> = quota_usages.map(|usage| table.vector(&usage)).collect();
-        let quotas = capacity_quotas::left(quotas, table, quota_usages.iter());
+        let quotas = capacity_quotas::left(quotas, table, &quota_usages.iter());
         let reservations = free_reservations(snapshot, catalogs).into_iter();
         let reservations: Vec<(usize, i64)> =
             reservations.filter_map(|(name, free)| Some((table.place(&name)?, free))).collect();
         let left = |view: &PoolView<'a>| {
             let nodes = snapshot.nodes.iter().filter(|node| node.node_pool.as_ref() == Some(&view.pool.name));
             let own = limits::left(table, view.pool, nodes.map(|node| view.usage_of(node, table)));
-            limits::with_shared(view, own, (reservations.as_slice(), quotas.as_slice()))
+            limits::with_shared(view, own, &reservations, &quotas)
         };
         let headroom = views.iter().map(left).collect();
         let unit_prices = unit_prices(&views, table.len());

@@ -13,8 +13,8 @@ pub(crate) type Headroom = Vec<Option<i64>>;
 
 /// Headroom of each pool of the context.
 pub(crate) fn headroom(context: &SolveContext<'_>) -> IndexVec<NodePool, Headroom> {
-    let shared = (context.reservations.as_slice(), context.quotas.as_slice());
-    context.pools.iter().map(|view| with_shared(view, own(context, view.pool), shared)).collect()
+    let (reservations, quotas) = (&context.reservations, &context.quotas);
+    context.pools.iter().map(|view| with_shared(view, own(context, view.pool), reservations, quotas)).collect()
 }
 
 /// Adds to what a pool's own limits leave what all pools share: free instances of capacity reservations, and what is
@@ -22,7 +22,8 @@ pub(crate) fn headroom(context: &SolveContext<'_>) -> IndexVec<NodePool, Headroo
 pub(crate) fn with_shared(
     view: &PoolView<'_>,
     mut left: Headroom,
-    (reservations, quotas): (&[(usize, i64)], &[(usize, i64)]),
+    reservations: &[(usize, i64)],
+    quotas: &[(usize, i64)],
 ) -> Headroom {
     for (place, free) in reservations {
         left.get_mut(*place).into_iter().for_each(|left| *left = Some(*free));

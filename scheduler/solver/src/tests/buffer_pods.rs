@@ -6,7 +6,7 @@ use plimsoll_model::identity::PodUid;
 use plimsoll_model::names::label;
 use plimsoll_model::plan::{Plan, PodRef, ReasonCode};
 use plimsoll_model::snapshot::DisruptionReason::{Drifted, Empty, Underutilized};
-use plimsoll_model::snapshot::{ConsolidationPolicy, NodeState, PodShape, PodState};
+use plimsoll_model::snapshot::{ConsolidationPolicy, NodeState, Pod, PodShape, PodState};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
