@@ -247,20 +247,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_peer_has_a_bounded_number_of_connections() {
+    async fn a_probe_is_answered_although_somebody_holds_many_connections() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(serve(listener, health_router(Readiness::default()), CancellationToken::new()));
         let mut connections = Vec::new();
-        for _ in 0..bounded::MAX_CONNECTIONS_PER_PEER {
+        for _ in 0..bounded::MAX_CONNECTIONS {
             connections.push(TcpStream::connect(address).await.unwrap());
         }
-        let mut refused = TcpStream::connect(address).await.unwrap();
-        assert_eq!(refused.read(&mut [0; 1]).await.unwrap_or(0), 0, "closed at once");
+        let mut probe = TcpStream::connect(address).await.unwrap();
         let mut answer = [0; 12];
-        connections[0].write_all(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
-        connections[0].read_exact(&mut answer).await.unwrap();
+        probe.write_all(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+        probe.read_exact(&mut answer).await.unwrap();
         assert_eq!(&answer, b"HTTP/1.1 200");
+        assert_eq!(connections[0].read(&mut [0; 1]).await.unwrap_or(0), 0, "the oldest one is closed");
     }
 
     #[tokio::test]
