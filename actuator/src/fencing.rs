@@ -65,9 +65,9 @@ impl Fence {
     }
 
     /// Writes the epoch into the Lease, and waits for that. Until a claim has this epoch, only the Lease tells the next
-    /// leader about it. Does not return if the lease is lost before.
-    pub async fn record_epoch(&self) {
-        self.guard.raise_epoch(self.epoch).await;
+    /// leader about it. Does not return if the lease is lost before. Returns whether it had to wait.
+    pub async fn record_epoch(&self) -> bool {
+        self.guard.raise_epoch(self.epoch).await
     }
 
     /// The reason why writes are paused, if they are.

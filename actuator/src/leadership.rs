@@ -125,11 +125,15 @@ async fn lead(
 
 /// Builds the ledger from a live list: the watch cache may lag behind a former leader's writes.
 async fn take_over(process: &Process, guard: LeaseGuard, pause: watch::Receiver<Option<String>>) -> Term {
-    let claims = list_claims(&process.connections.reads()).await;
-    let seeds: Vec<_> = claims.iter().map(|claim| seed(claim, None)).collect();
+    let reads = process.connections.reads();
+    let mut claims = list_claims(&reads).await;
     let fence = Fence::new(guard, claims.iter().filter_map(epoch_of).max(), pause);
     // Before the first position of the ledger is given out: the next leader must not have the same epoch.
-    fence.record_epoch().await;
+    if fence.record_epoch().await {
+        // Claims may have changed meanwhile.
+        claims = list_claims(&reads).await;
+    }
+    let seeds: Vec<_> = claims.iter().map(|claim| seed(claim, None)).collect();
     let (ledger, problems) = Ledger::from_claims(fence.epoch(), &seeds);
     for problem in problems {
         tracing::error!(%problem, "NodePool launches nothing until the annotation is fixed or the NodeClaim is deleted");

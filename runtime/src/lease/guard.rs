@@ -72,13 +72,18 @@ impl LeaseGuard {
     }
 
     /// Raises the transition count of the Lease to `epoch`, if it is lower, and waits until a renewal has written it.
-    /// The next leader then continues from `epoch`. Does not return if the lease is lost before.
-    pub async fn raise_epoch(&self, epoch: u64) {
+    /// The next leader then continues from `epoch`. Does not return if the lease is lost before. Returns whether it had
+    /// to wait.
+    pub async fn raise_epoch(&self, epoch: u64) -> bool {
         let epoch = epoch.min(MAX_TRANSITIONS);
+        if self.count.borrow().written >= epoch {
+            return false;
+        }
         self.count.send_modify(|count| count.wanted = count.wanted.max(epoch));
         let mut counts = self.count.subscribe();
         // No error: this guard keeps the sender.
         let _ = counts.wait_for(|count| count.written >= epoch).await;
+        true
     }
 
     /// Whether this leader created the Lease without having seen an earlier one: either there was no leader before, or

@@ -261,7 +261,7 @@ async fn the_next_leader_continues_from_a_raised_epoch() {
     let api = FakeApi::default();
     let mut first = Contender::start(&api, "a");
     let guard = first.guard().await;
-    tokio::time::timeout(seconds(3), guard.raise_epoch(7)).await.unwrap();
+    assert!(tokio::time::timeout(seconds(3), guard.raise_epoch(7)).await.unwrap(), "a renewal writes it");
     assert_eq!(api.transitions(), Some(7));
     tokio::time::sleep(seconds(20)).await;
     assert!(guard.outlives(seconds(5)), "a raised count is no other leader");
@@ -270,7 +270,7 @@ async fn the_next_leader_continues_from_a_raised_epoch() {
     assert_eq!(second.guard().await.epoch(), 8);
     // A lower epoch changes nothing, and a count has 31 bits.
     let guard = second.guard().await;
-    guard.raise_epoch(3).await;
+    assert!(!guard.raise_epoch(3).await);
     assert_eq!(api.transitions(), Some(8));
     guard.raise_epoch(u64::MAX).await;
     assert_eq!(api.transitions(), Some(i32::MAX));
