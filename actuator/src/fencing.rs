@@ -65,7 +65,8 @@ impl Fence {
     }
 
     /// Writes the epoch into the Lease, and waits for that. Until a claim has this epoch, only the Lease tells the next
-    /// leader about it. Does not return if the lease is lost before. Returns whether it had to wait.
+    /// leader about it. Does not return if the lease is lost before. Returns whether it had to wait. An epoch above
+    /// 2^30 is not written.
     pub async fn record_epoch(&self) -> bool {
         self.guard.raise_epoch(self.epoch).await
     }

@@ -7,8 +7,10 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// The highest transition count that fits into a Lease.
-const MAX_TRANSITIONS: u64 = (1 << 31) - 1;
+/// The highest epoch that is written into a Lease. Later leaders continue from it, and a Lease has room for as many
+/// again. A higher one comes from a wrong annotation of a claim; written, it would leave no higher count for the next
+/// leaders, even when that claim is gone.
+const MAX_RAISED_EPOCH: u64 = 1 << 30;
 
 /// The leader, as far as this process knows.
 #[derive(Clone, Debug)]
@@ -73,10 +75,13 @@ impl LeaseGuard {
 
     /// Raises the transition count of the Lease to `epoch`, if it is lower, and waits until a renewal has written it.
     /// The next leader then continues from `epoch`. Does not return if the lease is lost before. Returns whether it had
-    /// to wait.
+    /// to wait. An epoch above 2^30 is not written.
     pub async fn raise_epoch(&self, epoch: u64) -> bool {
-        let epoch = epoch.min(MAX_TRANSITIONS);
         if self.count.borrow().written >= epoch {
+            return false;
+        }
+        if epoch > MAX_RAISED_EPOCH {
+            tracing::warn!(epoch, "epoch is too high for the Lease, and the next leader may have the same one");
             return false;
         }
         self.count.send_modify(|count| count.wanted = count.wanted.max(epoch));

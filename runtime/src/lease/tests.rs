@@ -268,12 +268,17 @@ async fn the_next_leader_continues_from_a_raised_epoch() {
     first.task.abort();
     let mut second = Contender::start(&api, "b");
     assert_eq!(second.guard().await.epoch(), 8);
-    // A lower epoch changes nothing, and a count has 31 bits.
+    // A lower epoch changes nothing, and one that leaves the next leaders no higher count is not written.
     let guard = second.guard().await;
     assert!(!guard.raise_epoch(3).await);
     assert_eq!(api.transitions(), Some(8));
-    guard.raise_epoch(u64::MAX).await;
-    assert_eq!(api.transitions(), Some(i32::MAX));
+    for too_high in [(1 << 30) + 1, u64::MAX] {
+        assert!(!guard.raise_epoch(too_high).await);
+    }
+    tokio::time::sleep(seconds(20)).await;
+    assert_eq!(api.transitions(), Some(8));
+    assert!(guard.raise_epoch(1 << 30).await);
+    assert_eq!(api.transitions(), Some(1 << 30));
 }
 
 #[tokio::test(start_paused = true)]
