@@ -291,6 +291,12 @@ async fn finish(deps: &Removals, claim: &NodeClaim, node: &Node, command: &Remov
         }
     }
     deps.writes.delete(claim, None).await?;
+    report_deleted(deps, claim, Some(node), command);
+    Ok(Some(POLL_INTERVAL))
+}
+
+/// Records that the claim of a removal is deleted, and reports it.
+fn report_deleted(deps: &Removals, claim: &NodeClaim, node: Option<&Node>, command: &Removal) {
     let name = claim.name_any();
     let position = deps.ledger.with(|ledger| {
         ledger.deleting(&name);
@@ -299,7 +305,9 @@ async fn finish(deps: &Removals, claim: &NodeClaim, node: &Node, command: &Remov
     let message = format!("removing node: {}", command.reason.as_str());
     tracing::info!(node_claim = name, node = command.node.as_str(), reason = command.reason.as_str(), "removing node");
     deps.events.publish(Note::normal(object(claim), reason::DISRUPTION_TERMINATING, message.as_str()));
-    deps.events.publish(Note::normal(object(node), reason::DISRUPTION_TERMINATING, message.as_str()));
+    if let Some(node) = node {
+        deps.events.publish(Note::normal(object(node), reason::DISRUPTION_TERMINATING, message.as_str()));
+    }
     let pool = deps.stores.pools.get(crate::metrics::view::pool_of(claim.metadata.labels.as_ref()));
     let metrics = &deps.metrics;
     metrics.claims.disrupted(claim, disruption_name(command.reason), pool.as_deref(), command.pods.len());
@@ -312,7 +320,6 @@ async fn finish(deps: &Removals, claim: &NodeClaim, node: &Node, command: &Remov
         node_claim: Some(name),
         ledger: position,
     });
-    Ok(Some(POLL_INTERVAL))
 }
 
 /// Removes the taint first, then the command. If the process stops in between, the next leader finds the command
@@ -325,9 +332,16 @@ async fn undo(
 ) -> Result<Requeue, WriteError> {
     let name = claim.name_any();
     // The deletion may have got no response, and the watch cache may not show it yet: then nothing is left to undo.
-    let live = deps.writes.read_claim(&name).await?.filter(|live| live.metadata.uid == claim.metadata.uid);
-    if live.is_none_or(|live| live.metadata.deletion_timestamp.is_some()) {
-        deps.ledger.with(|ledger| ledger.deleting(&name));
+    let live = deps.writes.read_claim(&name).await?;
+    if live.as_ref().is_some_and(|live| live.metadata.uid != claim.metadata.uid) {
+        // Another claim has the name now, and what the ledger has under it.
+        return Ok(Some(POLL_INTERVAL));
+    }
+    if live.as_ref().is_none_or(|live| live.metadata.deletion_timestamp.is_some()) {
+        match command.filter(|_| live.is_some()) {
+            Some(command) => report_deleted(deps, claim, node_of(deps, claim).as_deref(), command),
+            None => deps.ledger.with(|ledger| ledger.deleting(&name)),
+        }
         return Ok(Some(POLL_INTERVAL));
     }
     tracing::info!(node_claim = name, cause, "removal undone");

@@ -1,9 +1,9 @@
 //! What is reverted: the taint, the command and the condition of removals that are not carried out.
 
 use crate::{has_command, is_gone, is_tainted, of_node};
-use plimsoll_model::execution::OutcomeStatus;
+use plimsoll_model::execution::{Outcome, OutcomeStatus};
 use plimsoll_model::names::annotation;
-use plimsoll_model::plan::Termination;
+use plimsoll_model::plan::{Placement, Termination};
 use plimsoll_model::snapshot::DisruptionReason;
 use plimsoll_sim::apiserver::faults::{Distortion, Effect, Matcher, WatchMatcher};
 use plimsoll_sim::apiserver::request::Verb;
@@ -170,8 +170,10 @@ async fn delete_and_use_up_the_budget(loses_answers: bool) {
         let deletion = Matcher { name: Some(claim.clone()), ..Matcher::of(Verb::Delete, "nodeclaims") };
         watcher.world.server().faults().always(deletion, Effect::LoseAnswer);
     }
-    let outcome = watcher.remove("r-1", &node, DisruptionReason::Underutilized, Some(&other)).await;
-    assert_eq!(outcome.status, OutcomeStatus::Accepted, "{outcome:?}");
+    let pods = watcher.pods_on(&node);
+    let moved_to = vec![Placement { node: other.as_str().into(), pods: pods.clone() }];
+    let plan = watcher.plan(&[], vec![Termination { pods, moved_to, ..of_node("r-1", &node) }]).await;
+    let mut answers = watcher.stream(plan).await.unwrap();
     let is_deleted =
         |world: &World| world.get(ResourceId::NODE_CLAIMS, &claim).is_some_and(|claim| object::is_deleting(&claim));
     watcher.until("the claim is deleted", MINUTE, is_deleted).await;
@@ -184,4 +186,9 @@ async fn delete_and_use_up_the_budget(loses_answers: bool) {
     watcher.until("the claim is gone", 3 * MINUTE, |world| is_gone(world, &claim)).await;
     let events = watcher.world.events_of("NodeClaim", &claim);
     assert!(!events.iter().any(|event| event.contains("removal undone")), "{events:?}");
+    let mut statuses = Vec::new();
+    while let Some(answer) = answers.message().await.unwrap() {
+        statuses.push(Outcome::try_from(answer).unwrap().status);
+    }
+    assert_eq!(statuses, [OutcomeStatus::Accepted, OutcomeStatus::Removed]);
 }
