@@ -12,6 +12,8 @@ use std::sync::Arc;
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ClassCatalog {
     generation: i64,
+    /// The actuator's id of the catalog.
+    received: Option<CatalogId>,
     catalog: Result<CatalogId, String>,
 }
 
@@ -60,13 +62,14 @@ impl Catalogs {
         if update.removed {
             classes.remove(&update.node_class);
         } else if !update.node_class.is_empty() {
-            let catalog = match (update.catalog_id, update.problem) {
-                (Some(received), _) => Ok(self.received.get(&received).cloned().ok_or_else(|| {
+            let catalog = match (&update.catalog_id, update.problem) {
+                (Some(received), _) => Ok(self.received.get(received).cloned().ok_or_else(|| {
                     format!("the content of catalog {received} of node class {:?} did not come", update.node_class)
                 })?),
                 (None, problem) => Err(problem.unwrap_or_else(|| "no reason given".to_owned())),
             };
-            classes.insert(update.node_class, ClassCatalog { generation: update.generation, catalog });
+            let class = ClassCatalog { generation: update.generation, received: update.catalog_id, catalog };
+            classes.insert(update.node_class, class);
         }
         if let Some(classes) = self.staged.take_if(|_| update.complete) {
             self.classes = classes;
@@ -77,7 +80,8 @@ impl Catalogs {
         }
         let used: Vec<_> = self.classes.values().filter_map(|class| class.catalog.as_ref().ok()).collect();
         self.contents.retain(|id, _| used.contains(&id));
-        self.received.retain(|_, id| self.contents.contains_key(id));
+        let named: Vec<_> = self.classes.values().filter_map(|class| class.received.as_ref()).collect();
+        self.received.retain(|name, _| named.contains(&name));
         Ok(true)
     }
 
@@ -191,6 +195,10 @@ mod tests {
         catalogs.apply(with_id(false), now).unwrap();
         catalogs.apply(complete(), now).unwrap();
         assert_eq!(catalogs.of_class("default", 1), Ok(a.id()));
+        let renamed = CatalogUpdate { catalog_id: Some("even-later".into()), ..update("default", 1, &a, true) };
+        catalogs.apply(renamed, now).unwrap();
+        assert_eq!(catalogs.of_class("default", 1), Ok(a.id()));
+        assert_eq!(catalogs.received.len(), 1, "no class has the former name any more");
         let removed = CatalogUpdate { node_class: "default".into(), removed: true, ..CatalogUpdate::default() };
         catalogs.apply(removed, now).unwrap();
         assert_eq!(catalogs.restart(), [], "neither is kept");
