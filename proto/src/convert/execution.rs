@@ -274,12 +274,16 @@ impl TryFrom<wire::CatalogUpdate> for CatalogUpdate {
     type Error = ConvertError;
     fn try_from(update: wire::CatalogUpdate) -> ConvertResult<Self> {
         let catalog_id = optional_key("catalog_id", update.catalog_id)?.map(CatalogId);
-        // The id is the sender's, and not checked: it covers fields that a later version may have added. The errors
-        // already contain the prefix `catalog`.
+        let own_id = update.catalog.as_ref().map(|catalog| catalog.id.clone()).filter(|id| !id.is_empty());
+        // The id is the sender's, and not compared with the content: it covers fields that a later version may have
+        // added. The errors already contain the prefix `catalog`.
         let content = update.catalog.map(|catalog| catalog_wire::Catalog { id: String::new(), ..catalog });
         let catalog: Option<Catalog> = content.map(TryInto::try_into).transpose()?;
         if catalog.is_some() && catalog_id.is_none() {
             return Err(ConvertError::new("catalog_id", "is not set, but the catalog is"));
+        }
+        if own_id.is_some() && own_id.as_deref() != catalog_id.as_ref().map(|id| id.0.as_str()) {
+            return Err(ConvertError::new("catalog.id", "is not the catalog_id"));
         }
         if update.node_class.is_empty() && (update.removed || catalog_id.is_some()) {
             return Err(ConvertError::new("node_class", "is empty"));

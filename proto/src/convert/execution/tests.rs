@@ -190,12 +190,12 @@ fn invalid_outcomes_and_updates_are_rejected_with_the_path() {
     assert_eq!(text(LedgerUpdate::try_from(response)), "update.upserted[0].state: is not set");
 
     let catalog = crate::catalog::v1::Catalog::default();
-    let mut update = wire::CatalogUpdate {
-        node_class: "n".into(),
-        catalog: Some(catalog),
-        ..Default::default()
-    };
+    let mut update = wire::CatalogUpdate { node_class: "n".into(), catalog: Some(catalog), ..Default::default() };
     assert_eq!(text(CatalogUpdate::try_from(update.clone())), "catalog_id: is not set, but the catalog is");
+    update.catalog_id = Some("x".into());
+    assert_eq!(text(CatalogUpdate::try_from(update.clone())), "", "a catalog without an id has that of the update");
+    update.catalog.get_or_insert_default().id = "y".into();
+    assert_eq!(text(CatalogUpdate::try_from(update.clone())), "catalog.id: is not the catalog_id");
     (update.catalog, update.catalog_id, update.generation) = (None, Some("x".into()), -1);
     assert_eq!(text(CatalogUpdate::try_from(update.clone())), "generation: is negative: -1");
     (update.node_class, update.generation) = (String::new(), 1);
