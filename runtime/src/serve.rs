@@ -44,9 +44,9 @@ const MAX_HANDSHAKES_PER_PEER: usize = 8;
 /// watchers. More callers wait.
 const MAX_CONNECTIONS: usize = 256;
 
-/// Maximum number of them with one address, so that one peer does not keep others out. An address may stand for several
-/// processes.
-const MAX_CONNECTIONS_PER_PEER: usize = 64;
+/// Maximum number of them with one address on an open port, so that one peer does not keep others out. An address may
+/// stand for several processes. The callers of other ports are authenticated.
+const MAX_CONNECTIONS_PER_PEER: usize = 128;
 
 /// Delay after a failed accept, which mostly means that file descriptors have run out: an immediate retry would only
 /// use CPU.
@@ -218,7 +218,10 @@ impl GrpcServer {
     pub async fn serve_on(self, listener: Listener, shutdown: CancellationToken) -> Result<(), ServeError> {
         match listener {
             Listener::Closed(tcp, tls) => self.serve(tcp, tls, shutdown).await,
-            Listener::Open(tcp) => self.serve_incoming(incoming(tcp, None), shutdown).await,
+            Listener::Open(tcp) => {
+                let peers = PeerLimit::new(MAX_CONNECTIONS_PER_PEER);
+                self.serve_limited(incoming(tcp, None), Some(peers), shutdown).await
+            }
             Listener::Memory(memory) => self.serve_incoming(memory, shutdown).await,
         }
     }
@@ -232,11 +235,21 @@ impl GrpcServer {
         incoming: impl Stream<Item = io::Result<Connection>>,
         shutdown: CancellationToken,
     ) -> Result<(), ServeError> {
+        self.serve_limited(incoming, None, shutdown).await
+    }
+
+    /// Serves with a bounded number of connections, and a bounded number of each peer if `peers` is set.
+    async fn serve_limited(
+        self,
+        incoming: impl Stream<Item = io::Result<Connection>>,
+        peers: Option<PeerLimit>,
+        shutdown: CancellationToken,
+    ) -> Result<(), ServeError> {
         let Self { routes, names, health, metrics, max_calls, max_memory, inspect } = self;
         let layer = RpcLayer::new(metrics, &names, max_calls, inspect).with_max_memory(max_memory);
         let age_at_end = MAX_CONNECTION_AGE.saturating_add(MAX_CONNECTION_AGE_GRACE);
         let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-        let (peers, last_refusal) = (PeerLimit::new(MAX_CONNECTIONS_PER_PEER), Arc::new(Mutex::new(None)));
+        let last_refusal = Arc::new(Mutex::new(None));
         let incoming = incoming.filter_map(move |connection| {
             let (permits, peers, last_refusal) = (Arc::clone(&permits), peers.clone(), Arc::clone(&last_refusal));
             async move {
@@ -245,7 +258,7 @@ impl GrpcServer {
                     Err(error) => return Some(Err(error)),
                 };
                 let peer = connection.connect_info().address;
-                let of_peer = peer.map(|peer| peers.take(peer.ip()));
+                let of_peer = peers.zip(peer).map(|(peers, peer)| peers.take(peer.ip()));
                 if let Some(None) = of_peer {
                     let error = io::Error::other("too many connections with this peer");
                     log_refusal(&mut last_refusal.lock(), peer, &error);

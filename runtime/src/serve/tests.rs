@@ -199,10 +199,10 @@ async fn connections_are_bounded() {
 }
 
 #[tokio::test]
-async fn connections_are_bounded_by_peer() {
+async fn connections_of_an_open_port_are_bounded_by_peer() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    tokio::spawn(GrpcServer::default().serve(listener, None, CancellationToken::new()));
+    tokio::spawn(GrpcServer::default().serve_on(Listener::Open(listener), CancellationToken::new()));
     let mut connections = Vec::new();
     for _ in 0..MAX_CONNECTIONS_PER_PEER {
         connections.push(TcpStream::connect(address).await.unwrap());
