@@ -334,7 +334,7 @@ impl TerminationFlow<'_> {
         let claim = &*self.subject.claim;
         match self.deps.writes.release(claim).await {
             Ok(result) => Ok(matches!(result, UpdateResult::Written(_))),
-            // The watch cache may not show the claim again, so this is the only chance to count it.
+            // If it is gone, the watch cache may drop it before the next try, and then nothing counts it.
             Err(error) if error.may_have_happened() => {
                 let read = self.deps.writes.read_claim(&claim.name_any()).await?;
                 let is_gone = read.is_none_or(|read| read.metadata.uid != claim.metadata.uid);
