@@ -181,6 +181,18 @@ fn the_first_pod_is_one_after_which_all_others_can_be_bound() {
     accepted(|case| by(case, label::ZONE, label::ARCH));
     rejected("podAffinity over topology.kubernetes.io/zone", |case| by(case, label::ZONE, label::ZONE));
     accepted(|case| {
+        // `new` needs `fits` and cannot be the first, although `fits` selects it, too.
+        pin(case);
+        web(case, "fits", |shape| {
+            shape.labels.insert("tier".into(), "front".into());
+            shape.pod_affinity.push(term(label::HOSTNAME, false));
+        });
+        let mut to_front = term(label::ARCH, false);
+        let match_labels = [("tier".to_owned(), "front".to_owned())].into();
+        to_front.selector = Some(LabelSelector { match_labels, match_expressions: Vec::new() });
+        web(case, "new", |shape| shape.pod_affinity.push(to_front));
+    });
+    accepted(|case| {
         // A pod that needs no others may come last.
         pin(case);
         web(case, "fits", |_| {});

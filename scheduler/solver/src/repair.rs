@@ -16,16 +16,20 @@ use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, PodUid, ShapeId};
 use plimsoll_model::names::label;
 use plimsoll_model::overlay;
-use plimsoll_model::plan::{Launch, Plan};
+use plimsoll_model::plan::{Launch, Plan, Reason, ReasonCode, Unschedulable};
 use plimsoll_model::snapshot::{NodePool, Pod, PodShape, PodState, Snapshot};
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 pub(crate) use work::Work;
 
 /// Largest cluster, in pods and nodes, in which every unplaced pod is planned again for the nodes of the plan; takes
 /// some milliseconds. In larger clusters the next plan does so.
 const PODS: usize = 1_000;
 const NODES: usize = 200;
+/// Reason of a pod without which a plan places more pods.
+const LEFT_FOR_OTHERS: &str =
+    "a place for this pod would leave more other pods without one, because of their topology constraints";
 
 /// Snapshot and catalogs with NodeOverlays and node costs applied, once they are needed; `None` if nothing changes.
 pub(crate) type Overlaid = OnceCell<Option<(Snapshot, BTreeMap<CatalogId, Catalog>)>>;
@@ -197,7 +201,30 @@ impl Best<'_> {
         let known = self.plan.unschedulable.iter().filter(|one| snapshot.pod(&one.pod.uid).is_none());
         tried.unschedulable.extend(known.cloned());
         tried.unschedulable.sort();
-        Some(with_reports_of(tried, &self.plan))
+        let mut plan = with_reports_of(tried, &self.plan);
+        self.explain_left(&mut plan);
+        Some(plan)
+    }
+
+    /// Explains why `plan` leaves pods that the current plan places. It was made for a changed snapshot, so its own
+    /// reasons may name requirements that do not exist.
+    fn explain_left(&self, plan: &mut Plan) {
+        let snapshot = self.inputs.snapshot;
+        let known: BTreeSet<&PodUid> = self.plan.unschedulable.iter().map(|one| &one.pod.uid).collect();
+        let of_shape = |one: &Unschedulable| Some((&snapshot.pod(&one.pod.uid)?.shape, Arc::clone(&one.reasons)));
+        let by_shape: BTreeMap<&ShapeId, Arc<Vec<Reason>>> =
+            self.plan.unschedulable.iter().filter_map(of_shape).collect();
+        let for_others = Arc::new(vec![Reason {
+            node_pool: String::new(),
+            code: ReasonCode::TopologyUnsatisfiable,
+            message: LEFT_FOR_OTHERS.to_owned(),
+        }]);
+        for one in &mut plan.unschedulable {
+            let Some(pod) = snapshot.pod(&one.pod.uid).filter(|pod| !pod.is_virtual()) else { continue };
+            if !known.contains(&pod.uid) {
+                one.reasons = Arc::clone(by_shape.get(&pod.shape).unwrap_or(&for_others));
+            }
+        }
     }
 
     /// Accepts a plan that was derived from the current one, if it is valid and leaves only some of the pods unplaced
