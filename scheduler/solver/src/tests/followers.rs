@@ -113,3 +113,35 @@ fn pods_that_need_each_other_start_only_beside_pods_that_run() {
     assert_eq!((kept(&plan), launched(&plan)), (vec![("n1", 1)], vec![("c5.large".to_owned(), 1)]));
     assert_eq!(distinct(&plan, |one| &one.zone), ["zone-a"]);
 }
+
+/// None of these pods needs to be assigned before the others: all follow the first, or the pod that runs.
+#[test]
+fn pods_of_several_workloads_that_need_each_other_share_one_host() {
+    let zone = |milli| {
+        let mut one = app("web", milli);
+        one.pod_affinity = vec![affinity(label::ZONE, false, "web")];
+        one
+    };
+    let add = |cluster: &mut Cluster| {
+        for milli in [501, 502, 503, 504] {
+            let mut one = zone(milli);
+            one.pod_affinity.push(affinity(label::HOSTNAME, false, "web"));
+            cluster.pending(&format!("web-{milli}"), 1, &one);
+        }
+    };
+    let mut empty = Cluster::new();
+    add(&mut empty);
+    let plan = empty.plan();
+    assert_eq!((plan.unschedulable.len(), launched(&plan)), (0, vec![("c5.xlarge".to_owned(), 4)]));
+    let mut running = Cluster::new();
+    running.node("n1", "c5.2xlarge");
+    running.bound("running", "n1", &app("web", 100));
+    add(&mut running);
+    let plan = running.plan();
+    assert_eq!((plan.unschedulable.len(), launched(&plan), kept(&plan)), (0, vec![], vec![("n1", 4)]));
+    // One of them may run on any host of the zone.
+    let mut free = Cluster::new();
+    add(&mut free);
+    let plan = free.pending("free", 1, &zone(500)).plan();
+    assert_eq!((plan.unschedulable.len(), plan.launches.len()), (0, 1));
+}

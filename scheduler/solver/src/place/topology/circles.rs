@@ -23,7 +23,8 @@ enum Affinity {
 type Needs = BTreeMap<Affinity, BTreeSet<Affinity>>;
 
 /// Groups of circles over both hosts and other domains, each with a group that stands for its circle. Circles over
-/// hosts alone need no care: a node gets pods that follow others after these.
+/// hosts alone need no care: a node gets pods that follow others after these. Neither do hostname groups whose members
+/// follow each other: the first member on a host runs already or starts the group.
 #[derive(Debug, Default)]
 pub(super) struct Circles(BTreeMap<Affinity, Affinity>);
 
@@ -31,28 +32,32 @@ impl Circles {
     /// The circles of all pods, whatever they prefer.
     pub(super) fn new(rules: &Rules, relaxation: &RelaxationLevels) -> Self {
         let (mut needs, mut needed_by) = (Needs::new(), Needs::new());
+        // Groups that pods with affinity match without owning them.
+        let mut open: BTreeSet<Affinity> = BTreeSet::new();
         for shape in rules.shapes.ids().filter(|shape| relaxation.is_required_only(*shape)) {
             let owns: Vec<Affinity> = rules.affinities(shape).collect();
             for group in rules.affinities_to(shape).filter(|_| !owns.is_empty()) {
                 needs.entry(group).or_default().extend(&owns);
+                open.extend((!owns.contains(&group)).then_some(group));
                 for own in &owns {
                     needed_by.entry(*own).or_default().insert(group);
                 }
             }
         }
         let mut circles = Self::default();
-        for group in needs.keys().filter(|group| matches!(group, Affinity::Host(_))) {
+        let is_domain = |group: &Affinity| matches!(group, Affinity::Domain(_));
+        for group in open.iter().filter(|group| !is_domain(group)) {
             if circles.0.contains_key(group) {
                 continue;
             }
             let after = reachable(&needs, *group);
-            let is_mixed = |circle: &BTreeSet<Affinity>| circle.iter().any(|one| matches!(one, Affinity::Domain(_)));
-            if !after.contains(group) || !is_mixed(&after) {
+            if !after.contains(group) || !after.iter().any(is_domain) {
                 continue;
             }
             let circle: BTreeSet<Affinity> = &after & &reachable(&needed_by, *group);
-            if is_mixed(&circle) {
-                circles.0.extend(circle.into_iter().map(|one| (one, *group)));
+            if circle.iter().any(is_domain) {
+                let relevant = circle.into_iter().filter(|one| is_domain(one) || open.contains(one));
+                circles.0.extend(relevant.map(|one| (one, *group)));
             }
         }
         circles
@@ -95,15 +100,15 @@ impl Rules {
     }
 
     /// Whether pods of `shape` must not be assigned any more: owners of the hostname groups `followed` are assigned
-    /// already. They may follow pods of `shape` to their hosts, and these may need the owners.
+    /// already. They may follow pods of `shape` to their hosts, and these may need the owners. Pods that own the group
+    /// themselves follow as the others do.
     pub(super) fn closes_circle(&self, shape: Id<PodShape>, followed: &BTreeSet<Id<HostRule>>) -> bool {
         let circle = |group: Affinity| self.circles.0.get(&group);
-        let mut matches = self.hosts[shape].matches.iter().filter(|group| followed.contains(group));
-        matches.any(|group| {
-            let followed = Affinity::Host(*group);
-            // Whoever needs only what the owners need is as good as one of them.
-            let mut others = self.affinities(shape).filter(|own| *own != followed);
-            others.any(|own| circle(own).is_some() && circle(own) == circle(followed))
+        let hosts = &self.hosts[shape];
+        let mut led = hosts.matches.iter().filter(|group| followed.contains(group) && !hosts.owns.contains(group));
+        led.any(|group| {
+            let followed = circle(Affinity::Host(*group));
+            followed.is_some() && self.affinities(shape).any(|own| circle(own) == followed)
         })
     }
 }
