@@ -208,15 +208,15 @@ pub(crate) fn on_existing<'a>(context: &SolveContext<'a>, state: &mut State, pla
     if let Some(prices) = state.prices.clone() {
         fill::fill(context, state, placed, &prices);
     }
-    // Large pods first, since small pods fit anywhere, but before them those that only nodes with a device can take.
-    // Of equal pods, those that must run On-Demand come first: the others run on Spot nodes, too. Pods that follow
-    // others to their hosts come after these.
+    // Large pods first, since small pods fit anywhere, but before them those that need an accelerator or a scarce
+    // device. Of equal pods, those that must run On-Demand come first: the others run on Spot nodes, too. Pods that
+    // follow others to their hosts come after these.
     let key = |pod_group: &PodGroup<'_>| {
         let follows = !pod_group.on_one_node && context.topology.seeks_host(pod_group.shape);
         let requests = context.shapes[pod_group.shape].requests;
         (
             follows,
-            !context.free_devices.are_requested(requests),
+            !context.free_devices.come_first(requests),
             std::cmp::Reverse(requests),
             context.original(pod_group.shape).is_none(),
             context.relaxation.order(pod_group.shape),

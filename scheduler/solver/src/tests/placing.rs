@@ -189,7 +189,7 @@ fn nodes_with_devices_that_most_nodes_have_are_not_left_free() {
 }
 
 #[test]
-fn pods_that_need_a_device_come_before_larger_ones_even_if_all_nodes_have_it() {
+fn pods_that_need_a_gpu_come_before_larger_ones_even_if_all_nodes_have_gpus() {
     let mut wanting = shape(1000, 1);
     wanting.requests.set("nvidia.com/gpu", 1);
     let mut cluster = Cluster::new();
@@ -199,6 +199,19 @@ fn pods_that_need_a_device_come_before_larger_ones_even_if_all_nodes_have_it() {
     // The larger pods do not fit beside them. No type of the catalog has a GPU.
     let plan = cluster.pending("cpu", 2, &shape(1500, 1)).pending("gpu", 2, &wanting).plan();
     assert_eq!((kept(&plan), plan.unschedulable.len()), (vec![("a", 1), ("b", 1)], 0));
+}
+
+#[test]
+fn pods_that_need_a_device_of_which_all_nodes_have_plenty_do_not_come_before_larger_ones() {
+    let mut wanting = shape(100, 1);
+    wanting.requests.set("vpc.amazonaws.com/pod-eni", 1);
+    let mut cluster = Cluster::new();
+    for name in ["a", "b"] {
+        cluster.node(name, "c5.large").allocatable.set("vpc.amazonaws.com/pod-eni", 9);
+    }
+    // If both small pods went to one node, only one large pod would fit.
+    let plan = cluster.pending("large", 2, &shape(1850, 1)).pending("small", 2, &wanting).plan();
+    assert_eq!((kept(&plan), launched(&plan)), (vec![("a", 2), ("b", 2)], vec![]));
 }
 
 #[test]
