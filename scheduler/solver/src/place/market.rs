@@ -46,39 +46,66 @@ pub(crate) fn competing_pools(
 }
 
 /// Launches nodes for the unplaced pods, from pools of the highest weight first. If pods are left because other pods
-/// used up the limits of their pools, pods that fewer pools can take come first.
+/// used up the limits of their pools, pods that fewer pools can take come first. `placed` has no launches yet.
 pub(crate) fn buy_by_weight<'a>(context: &SolveContext<'a>, state: &mut State, placed: &mut Placed<'a>) {
     let weight_groups = weight_groups(context);
     let limited = state.headroom.iter().flatten().any(Option::is_some);
     // Within one weight, `buy` does the same.
     let start = (limited && weight_groups.len() > 1).then(|| (state.headroom.clone(), placed.left.clone()));
     weight_groups.iter().for_each(|weight_group| buy(context, state, placed, weight_group));
-    let is_worth_it = || state.work > 0 && are_crowded_out(context, state, placed);
-    let Some((headroom, pod_groups)) = start.filter(|_| is_worth_it()) else { return };
+    let Some((headroom, pod_groups)) = start else { return };
+    if !are_crowded_out(context, state, placed, &headroom) {
+        return;
+    }
     let usual = std::mem::replace(&mut state.headroom, headroom);
     let scarce_first = buy_scarce_first(context, state, pod_groups, &weight_groups);
-    if unplaced(&scarce_first) < unplaced(placed) {
+    let highest_priority = |placed: &Placed<'_>| {
+        placed.left.iter().map(|pod_group| context.shapes[pod_group.shape].shape.priority).max()
+    };
+    if unplaced(&scarce_first) < unplaced(placed) && highest_priority(&scarce_first) <= highest_priority(placed) {
         (placed.launches, placed.left) = (scarce_first.launches, scarce_first.left);
     } else {
         state.headroom = usual;
     }
 }
 
-/// Whether pods are left, and one of their pools used its limits for pods that a further pool could run.
-fn are_crowded_out(context: &SolveContext<'_>, state: &State, placed: &Placed<'_>) -> bool {
-    let pools_of = |shape: Id<PodShape>| -> BTreeSet<Id<NodePool>> {
-        context.pools.ids().filter(|pool| context.can_run(shape, *pool, None)).collect()
-    };
-    let is_limited = |pool: Id<NodePool>| state.headroom[pool].iter().any(Option::is_some);
-    let left: BTreeSet<Id<PodShape>> = placed.left.iter().map(|pod_group| pod_group.shape).collect();
-    let left: BTreeSet<BTreeSet<Id<NodePool>>> = left.into_iter().map(pools_of).collect();
-    let launched = placed.launches.iter().filter(|draft| !left.is_empty() && is_limited(draft.pool));
+/// Whether pods are left because one of their pools used up its limits for pods that a further pool could run. `before`
+/// is the headroom before anything was launched.
+fn are_crowded_out(
+    context: &SolveContext<'_>,
+    state: &mut State,
+    placed: &Placed<'_>,
+    before: &IndexVec<NodePool, Headroom>,
+) -> bool {
+    if placed.left.is_empty() {
+        return false;
+    }
+    let launched = placed.launches.iter();
     let launched = launched.flat_map(|draft| draft.pod_groups.iter().map(move |one| (draft.pool, one.shape)));
     let launched: BTreeSet<(Id<NodePool>, Id<PodShape>)> = launched.collect();
-    launched.into_iter().any(|(pool, shape)| {
-        let pools = pools_of(shape);
-        left.iter().any(|own| own.contains(&pool) && !pools.is_subset(own))
-    })
+    let with_pools = |(pool, shape): (Id<NodePool>, Id<PodShape>)| {
+        let pools = context.pools.ids().filter(|other| context.can_run(shape, *other, None));
+        (pool, pools.collect::<BTreeSet<Id<NodePool>>>())
+    };
+    // Few sets of pools differ.
+    let launched: BTreeSet<(Id<NodePool>, BTreeSet<Id<NodePool>>)> = launched.into_iter().map(with_pools).collect();
+    let offerings: usize = context.pools.iter().map(|view| view.offerings.len()).sum();
+    for pod_group in &placed.left {
+        state.work = state.work.saturating_sub(u64::try_from(offerings).unwrap_or(u64::MAX) / 8);
+        if state.work == 0 {
+            return false;
+        }
+        let accepts = |pool: &Id<NodePool>| quote(context, before, pod_group, *pool).is_some();
+        let own: BTreeSet<Id<NodePool>> = context.pools.ids().filter(accepts).collect();
+        let is_used_up = |pool: Id<NodePool>| quote(context, &state.headroom, pod_group, pool).is_none();
+        let crowds_out = |pool: Id<NodePool>, others: &BTreeSet<Id<NodePool>>| {
+            own.contains(&pool) && !others.is_subset(&own) && is_used_up(pool)
+        };
+        if launched.iter().any(|(pool, others)| crowds_out(*pool, others)) {
+            return true;
+        }
+    }
+    false
 }
 
 /// Launches nodes for pods that fewer pools can take first.
@@ -90,7 +117,8 @@ fn buy_scarce_first<'a>(
 ) -> Placed<'a> {
     let mut by_pools: BTreeMap<usize, Vec<PodGroup<'a>>> = BTreeMap::new();
     for pod_group in pod_groups {
-        let pools = context.pools.ids().filter(|pool| quote(context, state, &pod_group, *pool).is_some()).count();
+        let accepts = |pool: &Id<NodePool>| quote(context, &state.headroom, &pod_group, *pool).is_some();
+        let pools = context.pools.ids().filter(accepts).count();
         by_pools.entry(pools).or_default().push(pod_group);
     }
     let mut placed = Placed::default();
@@ -229,15 +257,20 @@ fn quotes(
 ) -> Vec<Vec<Option<i64>>> {
     pod_groups
         .iter()
-        .map(|pod_group| weight_group.iter().map(|pool| quote(context, state, pod_group, *pool)).collect())
+        .map(|pod_group| weight_group.iter().map(|pool| quote(context, &state.headroom, pod_group, *pool)).collect())
         .collect()
 }
 
-fn quote(context: &SolveContext<'_>, state: &State, pod_group: &PodGroup<'_>, pool: Id<NodePool>) -> Option<i64> {
+fn quote(
+    context: &SolveContext<'_>,
+    headroom: &IndexVec<NodePool, Headroom>,
+    pod_group: &PodGroup<'_>,
+    pool: Id<NodePool>,
+) -> Option<i64> {
     let (requests, count) = (context.shapes[pod_group.shape].requests, pod_group.pods.len());
     // Empty if the pods do not tolerate the pool's taints.
     let narrowed = context.narrowed(pod_group.shape, pool, pod_group.only.as_deref());
-    price(&context.pools[pool], &narrowed, (requests, count), &state.headroom[pool])
+    price(&context.pools[pool], &narrowed, (requests, count), &headroom[pool])
 }
 
 /// The minimum price of nodes for `count` pods with these requests, in micro-USD per hour. `None` if no offering of

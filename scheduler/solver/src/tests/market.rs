@@ -5,7 +5,7 @@ use super::properties::steady;
 use plimsoll_model::names::label;
 use plimsoll_model::plan::Plan;
 use plimsoll_model::requirements::Operator;
-use plimsoll_model::snapshot::NodePool;
+use plimsoll_model::snapshot::{NodePool, PodShape};
 use proptest::prelude::*;
 
 const KINDS: [&str; 6] = ["c5.large", "c5.2xlarge", "m5.large", "m5.xlarge", "r5.large", "r5.xlarge"];
@@ -83,6 +83,31 @@ fn the_limit_of_a_pool_is_left_to_pods_that_no_other_pool_takes() {
         let pools: Vec<_> = cluster.plan().launches.iter().map(|one| one.node_pool.as_str().to_owned()).collect();
         assert_eq!(pools, ["a", "a"], "weight {weight}");
     }
+}
+
+/// Pods of a high priority accept either pool, but not all of them fit in one. Other pods do not come before them.
+#[test]
+fn the_limit_of_a_pool_is_not_left_to_pods_of_lower_priority() {
+    let limited = |name, weight, milli| {
+        let mut one = NodePool { weight, ..of_types(name, &["c5.xlarge"]) };
+        one.limits.set("cpu", milli);
+        one
+    };
+    let own = |milli| {
+        let mut one = shape(milli, 1);
+        one.node_selector.insert(label::NODE_POOL.into(), "a".into());
+        one
+    };
+    let mut cluster = Cluster::with([limited("a", 10, 8000), limited("b", 0, 4000)]);
+    cluster.pending("high", 3, &PodShape { priority: 1000, ..shape(3000, 1) });
+    // Only the small pods fit beside them.
+    for number in 0..20 {
+        cluster.pending(&format!("large-{number}"), 8, &own(1200 + number));
+    }
+    let plan = cluster.pending("small", 1, &own(700)).pending("smaller", 1, &own(699)).plan();
+    let mut placed: Vec<&str> = plan.launched_pods().map(|pod| pod.name.as_str()).collect();
+    placed.sort_unstable();
+    assert_eq!(placed, ["ns/high-0", "ns/high-1", "ns/high-2", "ns/small-0", "ns/smaller-0"]);
 }
 
 /// The limit of one pool permits two small nodes, or a large one. Two small nodes in the cheap zone are best, together
