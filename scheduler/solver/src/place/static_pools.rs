@@ -79,8 +79,8 @@ fn accept(view: &PoolView<'_>, room: &mut Headroom) -> Option<Bits<Offering>> {
 }
 
 /// Number of nodes that the pool lacks if so many of its nodes get successors. Nodes that are being deleted are
-/// replaced, but count against the pool's limit. Nodes that exceed `replicas` take the place of successors, also if this
-/// plan removes them: the actuator admits no launch beyond `replicas` before they are gone.
+/// replaced, but count against the pool's limit. Nodes that exceed `replicas` take the place of successors, also if
+/// this plan removes them: the actuator admits no launch beyond `replicas` before they are gone.
 fn missing(snapshot: &Snapshot, pool: &NodePool, successors: u64) -> u64 {
     let wanted = pool.replicas.unwrap_or(0).saturating_add(successors).saturating_sub(remaining(snapshot, pool));
     wanted.min(room(snapshot, pool)).min(MAX_LAUNCHES)
