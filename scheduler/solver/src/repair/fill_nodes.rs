@@ -13,10 +13,10 @@ use super::{Best, Inputs, Variant, host_skew::is_over_hosts, is_small, projectio
 use crate::input::on_demand_ratio;
 use crate::retries;
 use plimsoll_kubesched::spread;
-use plimsoll_model::identity::{NodeName, NodePoolName, PodUid, ShapeId};
+use plimsoll_model::identity::{NodeName, PodUid, ShapeId};
 use plimsoll_model::plan::{Launch, Plan};
 use plimsoll_model::snapshot::{PodState, Snapshot, SnapshotIndex};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// Repeats the move while it places pods. Applies if unplaced pods depend on other pods, or the cluster is small.
 pub(super) fn fill(best: &mut Best<'_>) {
@@ -48,9 +48,8 @@ fn add(best: &mut Best<'_>, (capacity, may_launch): (CapacityAssumption, bool)) 
     projection::apply_removals(&best.plan, &mut after);
     let mut changed_snapshot = after.clone();
     share_volumes(&mut changed_snapshot);
-    if may_launch {
-        projection::count_limits(inputs, &best.plan, capacity, &mut changed_snapshot);
-    } else {
+    projection::count_limits(inputs, &best.plan, capacity, &mut changed_snapshot);
+    if !may_launch {
         let index = SnapshotIndex::new(&after);
         for (shape, known) in changed_snapshot.shapes.iter_mut().zip(&after.shapes) {
             for spread in shape.topology_spread.iter_mut().filter(|one| is_over_hosts(one)) {
@@ -58,7 +57,7 @@ fn add(best: &mut Best<'_>, (capacity, may_launch): (CapacityAssumption, bool)) 
                 spread.max_skew = spread.max_skew.saturating_add(i32::try_from(least).unwrap_or(i32::MAX));
             }
         }
-        remove_pools(inputs, &best.plan, &mut changed_snapshot);
+        remove_pools(inputs, &mut changed_snapshot);
     }
     let Some(added) = best.repair.plan_as(&changed_snapshot, Variant::Same) else { return false };
     if added.placements.is_empty() && added.launches.iter().all(|launch| launch.pods.is_empty()) {
@@ -79,16 +78,9 @@ fn add(best: &mut Best<'_>, (capacity, may_launch): (CapacityAssumption, bool)) 
 }
 
 /// Removes the NodePools, so that no node is launched. Pods that must run On-Demand get this requirement before, since
-/// the ratios of NodePools are not known afterwards.
-fn remove_pools(inputs: Inputs<'_>, plan: &Plan, changed_snapshot: &mut Snapshot) {
-    // Pods on launches count for their pool.
-    let launched = plan.launches.iter().map(|launch| (launch.action_id.0.as_str(), &launch.node_pool));
-    let launched: BTreeMap<&str, &NodePoolName> = launched.collect();
-    for node in &mut changed_snapshot.nodes {
-        if let Some(pool) = launched.get(node.name.as_str()) {
-            node.node_pool = Some((*pool).clone());
-        }
-    }
+/// the ratios of NodePools are not known afterwards. Launches count for their NodePools already: for their ratios, and
+/// for their limits, so that a NodePool that the plan fills is not the first choice.
+fn remove_pools(inputs: Inputs<'_>, changed_snapshot: &mut Snapshot) {
     let (node_pools, catalogs) = inputs.changed().unwrap_or((inputs.snapshot.node_pools.as_slice(), inputs.catalogs));
     changed_snapshot.node_pools = node_pools.to_vec();
     let index = SnapshotIndex::new(changed_snapshot);
