@@ -88,10 +88,9 @@ impl Group {
         self.terms.iter().position(|term| !is_met(term))
     }
 
-    /// Whether a pod of `shape` at `place` may be the first that matches.
+    /// Whether a pod of `shape` at `place` may be the first that matches, unless the group is started.
     fn may_start(&self, shape: Id<PodShape>, place: Id<Place>) -> bool {
-        !self.started
-            && self.targets.binary_search(&shape).is_ok()
+        self.targets.binary_search(&shape).is_ok()
             && self.terms.iter().all(|term| term.column.values[place].is_some())
             && self.unmet(place).is_some()
     }
@@ -201,9 +200,13 @@ impl BindingOrder {
         }
     }
 
-    /// Pods that may be the first of the group.
+    /// A pod that may be the first of the group. Of several, the one that was added first, even if another one would
+    /// hinder fewer groups.
     fn first_pod(&self, group: Id<Group>) -> Option<Id<Waiting>> {
         let group = &self.groups[group];
+        if group.started {
+            return None;
+        }
         let may_start = |number: &&Id<Waiting>| {
             let one = &self.waiting[**number];
             group.may_start(one.shape, one.place)
