@@ -1,10 +1,15 @@
 //! Edits a plan: moves pods, adds launches and drops pods.
 
+#[cfg(test)]
+mod tests;
+
 use super::Inputs;
 use super::narrow::{keep_fitting, narrow};
 use super::projection::{node_name, node_of};
+use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::identity::{ActionId, ContentHasher, NodeName, PodUid};
 use plimsoll_model::money::MicroUsdPerHour;
+use plimsoll_model::names::label;
 use plimsoll_model::overlay::Repriced;
 use plimsoll_model::plan::{Launch, OfferingChoice, Placement, Plan, PodRef, Unschedulable};
 use plimsoll_model::resources::Resources;
@@ -71,14 +76,33 @@ fn load<'s>(shapes: impl Iterator<Item = &'s PodShape>) -> Resources {
     load
 }
 
-/// Sets the sums of `other`. `None` if it is invalid or costs more than `more` in addition.
+/// Sets the sums of `other`. `None` if it is invalid, costs more than `more` in addition, or takes pods from the
+/// On-Demand share of NodePools.
 fn validated(inputs: Inputs<'_>, plan: &Plan, mut other: Plan, more: i64) -> Option<Plan> {
     other.sort_launches();
     price(inputs, &mut other);
     // The bound of `plan` is for other pods or nodes.
     other.lower_bound = MicroUsdPerHour(0);
-    let right = other.hourly.0.saturating_sub(plan.hourly.0) <= more && inputs.is_valid(&other);
+    let right = other.hourly.0.saturating_sub(plan.hourly.0) <= more
+        && spot_pods(inputs, &other) <= spot_pods(inputs, plan)
+        && inputs.is_valid(&other);
     right.then_some(other)
+}
+
+/// Number of pods that the plan puts where Spot may be. Zero if no NodePool has an On-Demand share: the validity of a
+/// plan covers only the shares of workloads.
+fn spot_pods(inputs: Inputs<'_>, plan: &Plan) -> usize {
+    if inputs.snapshot.node_pools.iter().all(|pool| pool.on_demand.is_none()) {
+        return 0;
+    }
+    let may_be_spot = |launch: &&Launch| launch.offerings.iter().any(|one| one.capacity_type == CapacityType::Spot);
+    let is_spot = |to: &&Placement| {
+        let value = inputs.snapshot.node(&to.node).and_then(|node| node.labels.get(label::CAPACITY_TYPE));
+        value.is_some_and(|value| CapacityType::parse(value) == Some(CapacityType::Spot))
+    };
+    let launched: usize = plan.launches.iter().filter(may_be_spot).map(|launch| launch.pods.len()).sum();
+    let placed: usize = plan.placements.iter().filter(is_spot).map(|to| to.pods.len()).sum();
+    launched + placed
 }
 
 /// Sets what depends on the prices of the launches.
