@@ -39,10 +39,10 @@ impl PodProtection {
     }
 }
 
-/// When the instance of an interrupted claim stops, if the notice tells.
+/// When the instance of an interrupted claim stops, if the notice tells. The actuator writes milliseconds.
 fn end_of_notice(notice: &str) -> Option<Timestamp> {
     let fields: serde_json::Value = serde_json::from_str(notice).ok()?;
-    moment(fields.get("ends")?.as_str()?)
+    fields.get("ends")?.as_i64().map(Timestamp)
 }
 
 fn moment(text: &str) -> Option<Timestamp> {

@@ -125,9 +125,10 @@ fn a_forced_removal_ends_the_protection_of_pods_as_the_drain_does() {
         other["metadata"]["annotations"] = json!({key: value});
         other
     };
-    let interrupted = with("plimsoll.dev/interrupted", r#"{"kind": "scheduled_change"}"#);
+    let interrupted = with("plimsoll.dev/interrupted", r#"{"v":1,"kind":"scheduled_change","heard":0}"#);
     assert_eq!(both(&interrupted, 120), (false, true), "the end of the instance is not known");
-    let interrupted = with("plimsoll.dev/interrupted", r#"{"kind": "spot", "ends": "1970-01-01T00:10:00Z"}"#);
+    let notice = r#"{"v":1,"kind":"spot_interrupted","heard":0,"ends":600000}"#;
+    let interrupted = with("plimsoll.dev/interrupted", notice);
     assert_eq!(both(&interrupted, 299), (false, true));
     assert_eq!(both(&interrupted, 300), (false, false), "the instance ends in five minutes");
 
