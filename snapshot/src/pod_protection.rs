@@ -1,10 +1,11 @@
 //! What protects the pods of a node from its removal.
 
 use crate::kube_time;
+use crate::rollout::removal_reason;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use plimsoll_api::NodeClaim;
 use plimsoll_model::names::annotation;
-use plimsoll_model::snapshot::Node;
+use plimsoll_model::snapshot::{DisruptionReason, Node};
 use plimsoll_model::time::Timestamp;
 
 /// Milliseconds before the end of a node from which on all its pods need another place: a new node boots meanwhile.
@@ -31,12 +32,22 @@ impl PodProtection {
         let ends = notice.and_then(end_of_notice).into_iter().chain(deadline).min();
         if node.deleting && ends.is_some_and(|ends| ends.0.saturating_sub(LEAD_MS) <= now.0) {
             Self::None
-        } else if notice.is_some() || node.expires.is_some_and(|at| at <= now) {
+        } else if is_forced(node, claim, notice.is_some(), now) {
             Self::Forced
         } else {
             Self::Full
         }
     }
+}
+
+/// Whether the node is removed whatever its pods are. A node that is being removed for another reason may expire
+/// meanwhile: its drain still waits.
+fn is_forced(node: &Node, claim: Option<&NodeClaim>, interrupted: bool, now: Timestamp) -> bool {
+    if !node.deleting {
+        return node.expires.is_some_and(|at| at <= now);
+    }
+    let expired = DisruptionReason::Expired.as_str();
+    interrupted || claim.and_then(removal_reason).is_some_and(|reason| reason == expired)
 }
 
 /// When the instance of an interrupted claim stops, if the notice tells. The actuator writes milliseconds.

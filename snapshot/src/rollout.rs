@@ -160,14 +160,19 @@ fn is_replaced(claim: &NodeClaim) -> bool {
     if claim.is_instance_terminating() {
         return false;
     }
-    let Some(command) = value(&claim.metadata, annotation::REMOVAL) else {
+    if value(&claim.metadata, annotation::REMOVAL).is_none() {
         return claim.metadata.deletion_timestamp.is_some() && claim.is_initialized() && is_drifted(claim);
-    };
-    let command: Value = serde_json::from_str(command).unwrap_or_default();
-    match command.get("reason").and_then(Value::as_str) {
+    }
+    match removal_reason(claim) {
         Some(reason) => reason == DisruptionReason::Drifted.as_str(),
         None => is_drifted(claim),
     }
+}
+
+/// The reason of the removal in progress, if a plan removes the node of the claim.
+pub(crate) fn removal_reason(claim: &NodeClaim) -> Option<String> {
+    let command: Value = serde_json::from_str(value(&claim.metadata, annotation::REMOVAL)?).ok()?;
+    Some(command.get("reason")?.as_str()?.to_owned())
 }
 
 fn value<'a>(metadata: &'a ObjectMeta, key: &str) -> Option<&'a str> {

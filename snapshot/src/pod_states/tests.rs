@@ -93,6 +93,9 @@ fn a_terminating_pod_leaves_its_reservation_to_its_replacement() {
     assert_eq!(result.pods[0].state, PodState::Bound("n1".into()));
 }
 
+const NOT_SAFE: (&str, &str) = ("cluster-autoscaler.kubernetes.io/safe-to-evict", "false");
+const KEPT: (&str, &str) = ("karpenter.sh/do-not-disrupt", "true");
+
 /// Whether the annotation protects a pod on the node of the claim, at this second.
 fn protects((key, value): (&str, &str), claim: &Value, second: i64) -> bool {
     let mut annotated = pod(Some("n1"));
@@ -111,8 +114,6 @@ fn protects((key, value): (&str, &str), claim: &Value, second: i64) -> bool {
 
 #[test]
 fn a_forced_removal_ends_the_protection_of_pods_as_the_drain_does() {
-    const NOT_SAFE: (&str, &str) = ("cluster-autoscaler.kubernetes.io/safe-to-evict", "false");
-    const KEPT: (&str, &str) = ("karpenter.sh/do-not-disrupt", "true");
     let both = |claim: &Value, second: i64| (protects(NOT_SAFE, claim, second), protects(KEPT, claim, second));
     let mut claim = claim_of("n1", None);
     claim["metadata"]["creationTimestamp"] = json!("1970-01-01T00:01:00Z");
@@ -137,4 +138,19 @@ fn a_forced_removal_ends_the_protection_of_pods_as_the_drain_does() {
     deleted["metadata"]["deletionTimestamp"] = json!("1970-01-01T00:02:00Z");
     assert_eq!(both(&deleted, 299), (true, true));
     assert_eq!(both(&deleted, 300), (false, false), "the drain deletes the pods soon");
+}
+
+#[test]
+fn a_node_that_expires_while_it_is_removed_for_another_reason_keeps_its_protected_pods() {
+    let mut claim = claim_of("n1", None);
+    claim["metadata"]["creationTimestamp"] = json!("1970-01-01T00:01:00Z");
+    claim["spec"]["expireAfter"] = json!("1h");
+    claim["metadata"]["deletionTimestamp"] = json!("1970-01-01T00:02:00Z");
+    assert!(protects(NOT_SAFE, &claim, 3660), "the drain of a claim that somebody deleted waits for the pod");
+    let command = |reason: &str| json!({"plimsoll.dev/removal": format!(r#"{{"v":1,"reason":"{reason}"}}"#)});
+    claim["metadata"]["annotations"] = command("Drifted");
+    assert!(protects(NOT_SAFE, &claim, 3660));
+    claim["metadata"]["annotations"] = command("Expired");
+    assert!(!protects(NOT_SAFE, &claim, 3660), "the drain evicts the pod");
+    assert!(protects(KEPT, &claim, 3660));
 }
