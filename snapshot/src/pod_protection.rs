@@ -11,15 +11,13 @@ use plimsoll_model::time::Timestamp;
 /// Milliseconds before the end of a node from which on all its pods need another place: a new node boots meanwhile.
 const LEAD_MS: i64 = 5 * 60 * 1000;
 
-/// What protects the pods of a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum PodProtection {
-    /// All annotations, and PodDisruptionBudgets.
-    Full,
-    /// As [`Self::Full`], except Cluster Autoscaler's annotation: the node is removed in any case.
-    Forced,
-    /// Nothing: the pods are about to be deleted.
-    None,
+/// What protects the pods of a node. The default is full protection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct PodProtection {
+    /// Whether the node is removed in any case, so that Cluster Autoscaler's annotation protects nothing.
+    pub(crate) forced: bool,
+    /// From when on no annotation protects, since the pods are about to be deleted.
+    pub(crate) ends: Option<Timestamp>,
 }
 
 impl PodProtection {
@@ -29,14 +27,15 @@ impl PodProtection {
         let value = |key: &str| annotations.and_then(|all| all.get(key)).map(String::as_str);
         let notice = value(annotation::INTERRUPTED);
         let deadline = value(annotation::TERMINATION_TIMESTAMP).and_then(moment);
-        let ends = notice.and_then(end_of_notice).into_iter().chain(deadline).min();
-        if node.deleting && ends.is_some_and(|ends| ends.0.saturating_sub(LEAD_MS) <= now.0) {
-            Self::None
-        } else if is_forced(node, claim, notice.is_some(), now) {
-            Self::Forced
-        } else {
-            Self::Full
+        let ends = notice.and_then(end_of_notice).into_iter().chain(deadline).min().filter(|_| node.deleting);
+        Self {
+            forced: is_forced(node, claim, notice.is_some(), now),
+            ends: ends.map(|ends| Timestamp(ends.0.saturating_sub(LEAD_MS))),
         }
+    }
+
+    pub(crate) fn is_full(self) -> bool {
+        self == Self::default()
     }
 }
 

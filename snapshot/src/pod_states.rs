@@ -46,7 +46,7 @@ impl<'a> PodStates<'a> {
             let claim = node.node_claim.as_deref().and_then(|name| claims.get(name).copied());
             (&node.name, PodProtection::of(node, claim, extra.now))
         };
-        let protections = nodes.iter().map(protection).filter(|(_, one)| *one != PodProtection::Full).collect();
+        let protections = nodes.iter().map(protection).filter(|(_, one)| !one.is_full()).collect();
         Self { nodes: by_name, reserved, protections }
     }
 
@@ -74,8 +74,8 @@ impl<'a> PodStates<'a> {
     /// What protects a pod in this state.
     pub(crate) fn protection(&self, state: &PodState) -> PodProtection {
         match state {
-            PodState::Bound(node) => self.protections.get(node).copied().unwrap_or(PodProtection::Full),
-            PodState::Reserved(_) | PodState::Pending => PodProtection::Full,
+            PodState::Bound(node) => self.protections.get(node).copied().unwrap_or_default(),
+            PodState::Reserved(_) | PodState::Pending => PodProtection::default(),
         }
     }
 

@@ -57,7 +57,7 @@ impl Outcome {
     fn read(&self, object: &KubePod) -> Option<ReadPod> {
         match self {
             Self::Unreadable(unreadable) => Some(Err(unreadable.1.clone())),
-            Self::Placed(pod, shape, PodProtection::Full) => {
+            Self::Placed(pod, shape, protection) if protection.is_full() => {
                 Some(Ok((CommonFields::of(pod, object), Arc::clone(shape))))
             }
             Self::Placed(..) | Self::Nothing | Self::Ignored => None,

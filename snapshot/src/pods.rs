@@ -101,11 +101,11 @@ impl PodIdentity {
 
     pub(crate) fn pod(self, common: CommonFields, state: PodState, protection: PodProtection) -> Pod {
         let CommonFields { mut pod, do_not_disrupt_until } = common;
-        if protection != PodProtection::Full {
+        if protection.forced {
             pod.do_not_disrupt_until = do_not_disrupt_until;
         }
-        if protection == PodProtection::None {
-            (pod.do_not_disrupt_until, pod.pod_disruption_budgets) = (None, Vec::new());
+        if let Some(ends) = protection.ends {
+            pod.do_not_disrupt_until = pod.do_not_disrupt_until.map(|until| until.min(ends));
         }
         Pod { uid: self.uid, name: self.name, state, ..pod }
     }

@@ -231,8 +231,8 @@ fn a_pod_that_is_read_again_is_in_memory_once() {
     assert_eq!(builder.state.pods.placed().map(in_snapshot).collect::<Vec<_>>(), [1, 1]);
 }
 
-/// Cluster Autoscaler's annotation protects until the node expires, Karpenter's for half an hour, and neither once the
-/// drain ends soon.
+/// Cluster Autoscaler's annotation protects until the node expires, Karpenter's for half an hour, and neither from five
+/// minutes before the end of the drain on.
 #[test]
 fn a_pod_follows_what_protects_it_on_its_node() {
     let claim = |expire_after: &str, deleted: Option<&str>| -> NodeClaim {
@@ -258,7 +258,7 @@ fn a_pod_follows_what_protects_it_on_its_node() {
     let steps = [
         (3659, claim("1h", None), Some(i64::MAX)),
         (3660, claim("1h", None), Some(1_800_000)),
-        (4800, claim("1h", Some("1970-01-01T01:10:00Z")), None),
+        (4200, claim("1h", Some("1970-01-01T01:10:00Z")), Some(4_800_000)),
         (4801, claim("9h", None), Some(i64::MAX)),
     ];
     for (second, claim, until) in steps {

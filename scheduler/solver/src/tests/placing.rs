@@ -251,6 +251,8 @@ fn pods_of_a_node_that_is_being_deleted_get_a_place_at_once() {
     let pods: Vec<&str> = plan.launches[0].pods.iter().map(|pod| pod.name.as_str()).collect();
     assert_eq!(pods, ["ns/moves"]);
     assert_eq!((launched(&plan), plan.terminations.len()), (vec![("c5.large".to_owned(), 1)], 0));
+    let next = Some(NOW.plus(plimsoll_model::time::Millis(1)));
+    assert_eq!(plan.next_time, next, "a later plan finds a place for the protected pod");
 }
 
 #[test]
