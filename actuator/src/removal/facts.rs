@@ -3,7 +3,7 @@
 use crate::ledger::RemovalFacts;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use plimsoll_api::{NodeClaim, Pod};
+use plimsoll_api::{NillableDuration, NodeClaim, Pod};
 use plimsoll_model::identity::{NodeName, PodUid};
 use plimsoll_model::names::taint;
 use plimsoll_model::resources::Resources;
@@ -71,7 +71,9 @@ impl RemovalView {
     /// Parses the objects.
     #[must_use]
     pub fn of(removal_objects: RemovalObjects) -> Self {
-        let RemovalObjects { node, nodes, claims, pods, budgets, expected, shifted_zones, now } = removal_objects;
+        let RemovalObjects { node, nodes, mut claims, pods, budgets, expected, shifted_zones, now } = removal_objects;
+        // Once a node has expired, less protects its pods. A voluntary removal that began before must not evict them.
+        claims.iter_mut().for_each(|claim| claim.spec.expire_after = Some(NillableDuration::never()));
         // A budget of another namespace says nothing, and must not block the removal if it cannot be read.
         let namespaces: BTreeSet<Option<&str>> = pods.iter().map(|pod| pod.metadata.namespace.as_deref()).collect();
         let concerns = |budget: &Arc<PodDisruptionBudget>| namespaces.contains(&budget.metadata.namespace.as_deref());

@@ -1,6 +1,6 @@
 use super::{Obstacle, RemovalObjects, RemovalView};
 use k8s_openapi::api::core::v1::Node;
-use plimsoll_api::Pod;
+use plimsoll_api::{NillableDuration, Pod};
 use plimsoll_model::identity::{NodeName, PodUid};
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::DisruptionReason;
@@ -184,6 +184,21 @@ fn a_node_that_is_not_in_service_is_removed_only_as_empty() {
     assert_eq!(view(vec![plain("x", "a")]).check(&uids(&[]), empty), Err(new));
     assert!(view(vec![]).facts("claim", BTreeMap::new()).starting);
     assert!(!RemovalView::of(removal_objects(vec![])).facts("claim", BTreeMap::new()).starting);
+}
+
+#[test]
+fn a_pod_that_is_not_safe_to_evict_is_an_obstacle_although_the_node_has_expired() {
+    let not_safe = json!({"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"});
+    let mut objects = removal_objects(vec![pod("x", "a", &not_safe, "ReplicaSet")]);
+    bound_drain(&mut objects, None);
+    // 999 s before the time of the objects.
+    let created = serde_json::from_value(json!("1970-01-01T00:00:01Z")).unwrap();
+    objects.claims[0].metadata.creation_timestamp = Some(created);
+    objects.claims[0].spec.expire_after = Some(NillableDuration::from_seconds(600));
+    let view = RemovalView::of(objects);
+    let obstacle = Obstacle::ProtectedPod("x".into(), "ns/x".to_owned());
+    assert_eq!(view.check(&uids(&["x"]), DisruptionReason::Underutilized), Err(obstacle));
+    assert_eq!(view.check(&uids(&["x"]), DisruptionReason::Expired), Ok(()));
 }
 
 #[test]
