@@ -14,7 +14,7 @@ use plimsoll_model::plan::Launch;
 use plimsoll_model::snapshot::{DisruptionReason, Node, NodePool, NodeState};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Maximum number of nodes that are replaced together. The pods of so many nodes fill new nodes well.
+/// Maximum number of nodes that are replaced together. Bounds the work of an attempt, which places all their pods.
 const MAX_TOGETHER: usize = 50;
 
 /// Nodes without pods come first, then nodes whose pods can be evicted at once, since these evictions free budgets
@@ -43,14 +43,15 @@ pub(super) fn remove<'a>(
     }
 }
 
-/// Replaces as many nodes together as budgets allow.
+/// Replaces as many nodes together as budgets allow. Canaries have nodes of their own: each must prove itself.
 fn replace_in_batches<'a>(
     context: &SolveContext<'a>,
     state: &mut State,
     removal: &mut Removal<'a>,
     order: &[&Candidate<'a>],
 ) {
-    let mut rest = order.iter().copied().filter(|one| one.pool.replicas.is_none());
+    let may_share = |one: &&Candidate<'a>| one.pool.replicas.is_none() && one.pool.disruption.rollout_limit.is_none();
+    let mut rest = order.iter().copied().filter(may_share);
     // Each round takes two or more candidates.
     loop {
         let mut allowance = removal.allowance.clone();

@@ -31,6 +31,15 @@ fn drifted_nodes_share_new_nodes() {
 }
 
 #[test]
+fn canaries_do_not_share_a_new_node() {
+    let mut cluster = drifted(3);
+    cluster.pool().disruption.rollout_limit = Some(2);
+    let plan = cluster.plan();
+    let alone = ("c5.large".to_owned(), 1);
+    assert_eq!((names(&plan), launched(&plan)), (vec!["n0", "n1"], vec![alone.clone(), alone]));
+}
+
+#[test]
 fn a_drifted_node_that_cannot_be_replaced_leaves_the_others_together() {
     let mut cluster = drifted(3);
     cluster.bound("too-large", "n1", &shape(9000, 1));
