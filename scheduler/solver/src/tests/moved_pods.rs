@@ -84,6 +84,26 @@ fn pods_of_two_workloads_do_not_count_on_the_same_room() {
 }
 
 #[test]
+fn pods_that_must_stay_together_go_to_a_zone_where_one_node_has_room_for_all() {
+    let mut cluster = Cluster::new();
+    cluster.pool().requirements[1].values.push("spot".into());
+    let mut web = spread_pod("web", 500);
+    web.pod_affinity = vec![affinity(label::HOSTNAME, false, "web")];
+    spot(&mut cluster, "a0", "c5.large", "zone-a");
+    cluster.bound("p0", "a0", &web);
+    cluster.bound("p1", "a0", &web);
+    // The nodes of zone-b have room for one of the two pods each.
+    for (name, kind, zone, used) in
+        [("b0", "c5.large", "zone-b", 1400), ("b1", "c5.large", "zone-b", 1400), ("c0", "c5.xlarge", "zone-c", 1000)]
+    {
+        spot(&mut cluster, name, kind, zone).do_not_disrupt = true;
+        cluster.bound(&format!("other-{name}"), name, &shape(used, 1));
+    }
+    let plan = cluster.plan();
+    assert_eq!((removed(&plan), moved(&plan)), (vec![("a0", Underutilized)], vec![("ns/p0", "c0"), ("ns/p1", "c0")]));
+}
+
+#[test]
 fn pods_do_not_leave_the_emptiest_zone_if_the_others_are_too_full_beside_it() {
     let mut cluster = Cluster::new();
     cluster.pool().requirements[1].values.push("spot".into());

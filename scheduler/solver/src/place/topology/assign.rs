@@ -239,8 +239,8 @@ fn starts_a_host(context: &SolveContext<'_>, state: &State, shape: Id<PodShape>)
     (!waits).then_some(!nowhere.is_empty())
 }
 
-/// Number of the group's pods that fit on existing nodes of a domain tuple. Not counted, and 0, if new nodes can be
-/// launched there and the pods are not moved.
+/// Number of the group's pods that fit on existing nodes of a domain tuple, or on one of them if the group must stay
+/// together. Not counted, and 0, if new nodes can be launched there and the pods are not moved.
 fn room_on_nodes(
     context: &SolveContext<'_>,
     state: &mut State,
@@ -250,33 +250,31 @@ fn room_on_nodes(
     if tuple.price.is_some() && !state.moving {
         return 0;
     }
-    let (pods, requests) = (pod_group.pods.len(), context.shapes[pod_group.shape].requests);
-    let (mut room, mut from, mut looked) = (0, 0, 0_u64);
-    while let Some(node) = state.free_capacity.next(from, requests).filter(|_| room < pods) {
-        if tuple.only.nodes.has(node) && allowed(context, node, state.search) {
-            room += takes_some(context, node, state.room(node), pod_group);
+    let mut room = 0;
+    for node in tuple.only.nodes.iter() {
+        if room >= pod_group.pods.len() || state.work == 0 {
+            break;
         }
-        looked += 1;
-        from = node.number() + 1;
+        state.work -= 1;
+        if allowed(context, node, state.search) {
+            let here = takes_some(context, node, state.room(node), pod_group);
+            room = if pod_group.on_one_node { here.max(room) } else { here + room };
+        }
     }
-    state.work = state.work.saturating_sub(looked / 8);
     room
 }
 
 /// Uses capacity of existing nodes for pods that are assigned to a domain, so that further groups see what is left.
 fn reserve<'a>(context: &SolveContext<'a>, state: &mut State, pod_group: &PodGroup<'a>) {
-    if pod_group.only.is_none() {
-        return;
-    }
-    let requests = context.shapes[pod_group.shape].requests;
+    let Some(only) = &pod_group.only else { return };
     let (mut left, mut existing) = (pod_group.clone(), BTreeMap::new());
-    let (mut from, mut looked) = (0, 0_u64);
-    while let Some(node) = state.free_capacity.next(from, requests).filter(|_| !left.pods.is_empty()) {
+    for node in only.nodes.iter() {
+        if left.pods.is_empty() || state.work == 0 {
+            break;
+        }
+        state.work -= 1;
         if allowed(context, node, state.search) {
             put_some(context, state, node, &mut left, &mut existing);
         }
-        looked += 1;
-        from = node.number() + 1;
     }
-    state.work = state.work.saturating_sub(looked / 8);
 }
