@@ -51,20 +51,23 @@ fn replace_in_batches<'a>(
     order: &[&Candidate<'a>],
 ) {
     let may_share = |one: &&Candidate<'a>| one.pool.replicas.is_none() && one.pool.disruption.rollout_limit.is_none();
-    let mut rest = order.iter().copied().filter(may_share);
-    // Each round takes two or more candidates.
+    let mut untried: Vec<&Candidate<'a>> = order.iter().copied().filter(may_share).collect();
+    // Each round takes two or more candidates. Those that the budgets refuse come later, if others have no place.
     loop {
         let mut allowance = removal.allowance.clone();
         let mut batch: Vec<&Candidate<'a>> = Vec::new();
-        while batch.len() < MAX_TOGETHER
-            && let Some(candidate) = rest.next()
-        {
-            if removal.is_open(candidate) && allowance.permits(context, candidate, DisruptionReason::Drifted) {
-                allowance.note(context, candidate, DisruptionReason::Drifted);
-                batch.push(candidate);
+        state.work = state.work.saturating_sub(u64::try_from(untried.len()).unwrap_or(u64::MAX));
+        untried.retain(|candidate| {
+            if batch.len() >= MAX_TOGETHER || !allowance.permits(context, candidate, DisruptionReason::Drifted) {
+                return true;
             }
-        }
-        if batch.len() < 2 {
+            if removal.is_open(candidate) {
+                allowance.note(context, candidate, DisruptionReason::Drifted);
+                batch.push(*candidate);
+            }
+            false
+        });
+        if batch.len() < 2 || state.work == 0 {
             return;
         }
         replace_together(context, state, removal, batch);

@@ -48,6 +48,17 @@ fn a_drifted_node_that_cannot_be_replaced_leaves_the_others_together() {
 }
 
 #[test]
+fn a_drifted_node_that_cannot_be_replaced_leaves_its_budget_to_others_together() {
+    let mut cluster = drifted(3);
+    cluster.node("a", "c5.xlarge").drifted = Some("AMIDrift".into());
+    cluster.bound("too-large", "a", &shape(9000, 1));
+    cluster.allow(Drifted, 2);
+    let plan = cluster.plan();
+    // Node a is first, together with n0, which is tried alone only after the others have used up the budget.
+    assert_eq!((names(&plan), launched(&plan)), (vec!["n1", "n2"], vec![("c5.large".to_owned(), 2)]));
+}
+
+#[test]
 fn as_many_drifted_nodes_are_replaced_as_limits_allow() {
     let mut cluster = drifted(3);
     // Two of 14 cores are left, for two of the pods.
