@@ -173,8 +173,8 @@ fn placed<'a>(
     state: &mut State,
     wanted: Vec<PodGroup<'a>>,
 ) -> Result<Placed<'a>, Vec<PodGroup<'a>>> {
-    // Looking at pods and nodes takes time even if no pod has a place.
-    let looked = pod_groups::count(&wanted) + context.nodes.len() / 8;
+    // Each group looks at the nodes, also at those that drift removes soon, even if no pod has a place.
+    let looked = pod_groups::count(&wanted) + context.nodes.len().saturating_mul(1 + wanted.len());
     state.work = state.work.saturating_sub(u64::try_from(looked).unwrap_or(u64::MAX));
     pod_groups::leave(context, state, &wanted);
     let mut placed = relaxation::place(context, state, wanted);
