@@ -9,7 +9,8 @@ use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::snapshot::{
     Disruption, DisruptionReason, HostPort, Node, NodeState, Pod, PodList, Snapshot, SnapshotIndex,
 };
-use std::collections::BTreeMap;
+use plimsoll_model::time::Timestamp;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A node with its pods.
 #[derive(Clone, Copy)]
@@ -22,7 +23,8 @@ pub(crate) struct NodeView<'a> {
     /// Whether `consolidateAfter` of the node's pool has passed for the node. Always true if the pool has no such
     /// setting.
     pub(crate) settled: bool,
-    /// Whether the node has drifted and its pool allows to remove it now.
+    /// Whether the node has drifted and is about to be removed: its pool allows that now, and no pod keeps the node
+    /// without an end.
     pub(crate) leaves: bool,
 }
 
@@ -60,6 +62,8 @@ pub(crate) fn views<'a>(
 ) -> (IndexVec<Node, NodeView<'a>>, Vec<Option<Id<Node>>>) {
     let pools: BTreeMap<&str, &Disruption> =
         snapshot.node_pools.iter().map(|pool| (pool.name.as_str(), &pool.disruption)).collect();
+    let never = snapshot.pod_disruption_budgets.iter().filter(|budget| budget.fully_blocking);
+    let never: BTreeSet<&str> = never.map(|budget| budget.name.as_str()).collect();
     let mut order: Vec<(usize, &Node)> = snapshot.nodes.iter().enumerate().collect();
     // The nodes are sorted by name already, and the sort is stable.
     order.sort_by_key(|(_, node)| std::cmp::Reverse(node.state));
@@ -72,13 +76,15 @@ pub(crate) fn views<'a>(
         let pool = node.node_pool.as_ref().and_then(|name| pools.get(name.as_str()).copied());
         let after = pool.and_then(|pool| pool.consolidate_after);
         let settled = node.idle_since.zip(after).is_none_or(|(since, after)| since.plus(after) <= snapshot.now);
+        let pods = PodsOnNode { pods: &snapshot.pods, places: index.residents(place) };
+        let may_leave = || node.termination_grace_period.is_some() || !pods.iter().any(|pod| keeps_node(pod, &never));
         let id = views.push(NodeView {
             node,
             data,
-            pods: PodsOnNode { pods: &snapshot.pods, places: index.residents(place) },
+            pods,
             open: !node.cordoned && !node.deleting && !lost,
             settled,
-            leaves: node.drifted.is_some() && !node.do_not_disrupt && pool.is_some_and(replaces_drifted),
+            leaves: node.drifted.is_some() && !node.do_not_disrupt && pool.is_some_and(replaces_drifted) && may_leave(),
         });
         if let Some(entry) = ids.get_mut(place) {
             *entry = Some(id);
@@ -90,6 +96,13 @@ pub(crate) fn views<'a>(
 /// Whether a pool with these rules may replace a drifted node now.
 fn replaces_drifted(disruption: &Disruption) -> bool {
     disruption.allowed.get(&DisruptionReason::Drifted) != Some(&0) && disruption.rollout_limit != Some(0)
+}
+
+/// Whether the pod keeps its node from being replaced, without a known end. The budgets in `never` allow no eviction.
+fn keeps_node(pod: &Pod, never: &BTreeSet<&str>) -> bool {
+    let budgets = &pod.pod_disruption_budgets;
+    let protected = pod.do_not_disrupt_until == Some(Timestamp(i64::MAX));
+    !pod.terminating && (protected || budgets.len() > 1 || budgets.iter().any(|name| never.contains(name.as_str())))
 }
 
 /// The number of pods of `pod_group` that fit on the node now. If the group must stay together, this is all of them or

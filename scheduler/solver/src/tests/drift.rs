@@ -3,7 +3,7 @@
 use super::builder::*;
 use plimsoll_model::plan::Plan;
 use plimsoll_model::snapshot::DisruptionReason::{Drifted, Underutilized};
-use plimsoll_model::time::Timestamp;
+use plimsoll_model::time::{Millis, Timestamp};
 
 /// Drifted nodes of 4 cores with one pod of 900m each. They are not consolidated.
 fn drifted(nodes: usize) -> Cluster {
@@ -119,6 +119,15 @@ fn pods_of_consolidated_nodes_do_not_move_to_drifted_nodes_unless_these_stay() {
     let mut halted = cluster.clone();
     halted.pool().disruption.rollout_limit = Some(0);
     assert!(is_removed(&halted), "the rollout is halted");
+    let mut held = cluster.clone();
+    held.snapshot.pods[1].do_not_disrupt_until = Some(Timestamp(i64::MAX));
+    assert!(is_removed(&held), "the pod keeps the node without an end");
+    held.snapshot.nodes[1].termination_grace_period = Some(Millis::from_seconds(3600));
+    assert!(!is_removed(&held), "the node does not wait for the pod");
+    let mut blocked = cluster.clone();
+    blocked.snapshot.pods[1].pod_disruption_budgets = vec!["ns/never".into()];
+    blocked.budget("never", 0).fully_blocking = true;
+    assert!(is_removed(&blocked), "the pod can never be evicted");
     cluster.snapshot.nodes[1].do_not_disrupt = true;
     assert!(is_removed(&cluster), "the node must not be replaced");
 }
