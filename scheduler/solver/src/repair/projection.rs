@@ -69,7 +69,7 @@ pub(super) fn project_with_capacity(inputs: Inputs<'_>, plan: &Plan, capacity: C
 }
 
 /// Applies the removals of the plan to its projected cluster: moved pods are bound to their next nodes. Removed nodes
-/// take no pods and are not removed again. Pods without another place stay on them.
+/// take no pods and are not removed again. Pods without another place stay there: only the removal could name one.
 pub(crate) fn apply_removals(plan: &Plan, after: &mut Snapshot) {
     let moves = plan.terminations.iter().flat_map(|one| &one.moved_to);
     let places: BTreeMap<&PodUid, &NodeName> =
