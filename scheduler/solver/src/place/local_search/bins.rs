@@ -25,6 +25,8 @@ pub(crate) struct BinKind {
     seeks_host: bool,
     /// Per pool: offerings that can run the pods; empty if there are none.
     pub(super) fits: IndexVec<NodePool, Vec<Alternative>>,
+    /// Per pool: offerings that can run the pods, although [`Self::keep_to`] has removed the pool.
+    avoided: IndexVec<NodePool, Vec<Alternative>>,
     /// Per pool: whether no ordinary offering can run the pods.
     needs_exotic: IndexVec<NodePool, bool>,
 }
@@ -113,12 +115,14 @@ impl BinKind {
             view.needs_exotic(&view.any_of(&fits[pool]), (shape.requests, together), &context.ordinary[pool])
         });
         let needs_exotic = needs_exotic.collect();
+        let avoided = IndexVec::filled(Vec::new(), fits.len());
         Self {
             shape: pod_group.shape,
             only: pod_group.only.clone(),
             on_one_node: pod_group.on_one_node,
             seeks_host: context.topology.seeks_host(pod_group.shape),
             fits,
+            avoided,
             needs_exotic,
         }
     }
@@ -131,10 +135,15 @@ impl BinKind {
     /// Removes all pools of `weight_group` except `pool`, if `pool` can run the pods.
     pub(super) fn keep_to(&mut self, pool: Id<NodePool>, weight_group: &[Id<NodePool>]) {
         if self.fits.try_get(pool).is_some_and(|fits| !fits.is_empty()) {
-            let others =
-                self.fits.iter_enumerated_mut().filter(|(other, _)| *other != pool && weight_group.contains(other));
-            others.for_each(|(_, fits)| fits.clear());
+            let all = self.fits.iter_enumerated_mut().zip(self.avoided.iter_mut());
+            let others = all.filter(|((other, _), _)| *other != pool && weight_group.contains(other));
+            others.for_each(|((_, fits), avoided)| *avoided = std::mem::take(fits));
         }
+    }
+
+    /// Offerings of the pool that can run the pods, also if [`Self::keep_to`] has removed the pool.
+    pub(super) fn offerings(&self, pool: Id<NodePool>) -> impl Iterator<Item = Id<Offering>> {
+        self.fits[pool].iter().chain(&self.avoided[pool]).flat_map(|one| one.offerings.iter())
     }
 
     /// Whether the pods need other pods on their host before them.

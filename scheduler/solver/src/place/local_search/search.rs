@@ -97,8 +97,7 @@ fn is_due(workspace: &Workspace<'_, '_>, bin: &Bin<'_>) -> bool {
     let before = || context.pools.iter_enumerated().take_while(|(_, view)| view.pool.weight > weight);
     let takes = |(pool, view): (Id<NodePool>, &PoolView<'_>), kind: Id<BinKind>| {
         let kind = &workspace.kinds[kind];
-        let offerings = kind.fits[pool].iter().flat_map(|one| one.offerings.iter());
-        let mut offerings = offerings.filter(|one| kind.may_use(context, pool, *one));
+        let mut offerings = kind.offerings(pool).filter(|one| kind.may_use(context, pool, *one));
         offerings.any(|one| limits::allows(&workspace.headroom[pool], view.capacity(one)))
     };
     bin.draft.is_some() || bin.parts.iter().any(|part| !before().any(|pool| takes(pool, part.kind)))
