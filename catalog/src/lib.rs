@@ -53,13 +53,14 @@ fn instance_type(
     prices: &Prices,
 ) -> Option<InstanceType> {
     let architecture = facts.architecture()?;
-    let compatible = compatibility::is_compatible(facts, settings);
+    let capacity = capacity::capacity(facts, settings);
+    let overhead = overhead::overhead(facts, settings, &capacity);
+    // A kubelet does not start if it has to reserve more than the node has.
+    let compatible = compatibility::is_compatible(facts, settings) && overhead.fits_in(&capacity);
     let offerings = offerings::offerings(facts, zones, prices, &settings.reservations, compatible);
     if offerings.is_empty() {
         return None;
     }
-    let capacity = capacity::capacity(facts, settings);
-    let overhead = overhead::overhead(facts, settings, &capacity);
     let operating_system = match settings.ami_family.is_windows() {
         false => Some("linux"),
         true if architecture == "amd64" => Some("windows"),

@@ -92,6 +92,17 @@ fn reservations_override_per_resource_and_thresholds_per_signal() {
 }
 
 #[test]
+fn a_type_with_less_than_its_kubelet_reserves_is_not_bought() {
+    // t3.nano has 512Mi, 473 of them for the node. 100Mi more are reserved for eviction.
+    let by_reserved = |memory: &str| {
+        let class = al2023(json!({"kubelet": {"kubeReserved": {"memory": memory}}}));
+        ["t3.nano", "t3.micro"].map(|name| buyable(name, &class))
+    };
+    assert_eq!(by_reserved("373Mi"), [true, true]);
+    assert_eq!(by_reserved("374Mi"), [false, true]);
+}
+
+#[test]
 fn ephemeral_storage_is_the_size_of_the_volume_for_pods() {
     let volume = |device: &str, size: &str| json!({"deviceName": device, "ebs": {"volumeSize": size}});
     let root = json!({"deviceName": "/dev/xvdz", "rootVolume": true, "ebs": {"volumeSize": "40Gi"}});
