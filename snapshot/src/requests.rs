@@ -103,11 +103,12 @@ fn container_requests(container: &Container, path: &str) -> Result<Resources, Fa
 }
 
 /// Applies pod-level resources. A pod-level request replaces the containers' sum. A pod-level limit is used for
-/// resources that no container requests.
+/// resources that no container requests, and for huge pages, which cannot be overcommitted.
 fn apply_pod_level(total: &mut Resources, pod_level: &ResourceRequirements) -> Result<(), Fault> {
-    let supported = |name: &str| name == CPU || name == MEMORY || name.starts_with("hugepages-");
+    let is_huge_pages = |name: &str| name.starts_with("hugepages-");
+    let supported = |name: &str| name == CPU || name == MEMORY || is_huge_pages(name);
     for (name, amount) in amounts(pod_level.limits.as_ref(), "spec.resources.limits")?.iter() {
-        if supported(name) && !total.contains(name) {
+        if supported(name) && (is_huge_pages(name) || !total.contains(name)) {
             total.set(name, amount);
         }
     }

@@ -64,6 +64,11 @@ fn requests_are_computed_as_in_kube_scheduler() {
             Resources::from([("cpu", 1000), ("memory", 1 << 30), ("pods", 1)]),
         ),
         (
+            "a limit of the whole pod counts for huge pages in any case",
+            json!({"resources": {"limits": {"hugepages-2Mi": "8Mi"}}, "containers": [container(json!({"hugepages-2Mi": "4Mi"}))]}),
+            Resources::from([("hugepages-2Mi", 8 << 20), ("pods", 1)]),
+        ),
+        (
             "what pods cannot ask for as a whole is left to containers",
             json!({"resources": {"requests": {"nvidia.com/gpu": "8"}}, "containers": [container(json!({"nvidia.com/gpu": "1"}))]}),
             Resources::from([("nvidia.com/gpu", 1), ("pods", 1)]),
