@@ -31,8 +31,8 @@ pub(super) fn of_pod(faults: &mut Faults<'_>, at: &Path<'_>, spec: &PodSpec) {
     let containers_alone = PodSpec { resources: None, overhead: None, ..spec.clone() };
     let Ok(together) = effective_requests(&containers_alone) else { return };
     let requested = |name: &str| resources.requests.as_ref().is_some_and(|requests| requests.contains_key(name));
-    // Without a request, that of the containers becomes the pod's, which must not exceed the limit.
-    let implied = resources.limits.iter().flatten().filter(|(name, _)| is_overcommitted(name) && !requested(name));
+    // Without a request, the pod's is that of the containers, or the limit for huge pages, which must not be less.
+    let implied = resources.limits.iter().flatten().filter(|(name, _)| !requested(name));
     let given = resources.requests.iter().flatten().map(|pair| ("requests", pair));
     for (list, (name, quantity)) in given.chain(implied.map(|pair| ("limits", pair))) {
         let wanted = together.get(name);

@@ -141,6 +141,10 @@ fn resources_of_whole_pods() {
             "a: spec.resources.limits.cpu: 100m is less than what the containers request, 500m",
         ),
         (
+            both("limits: {hugepages-2Mi: 2Mi}", "hugepages-2Mi: 4Mi"),
+            "a: spec.resources.limits.hugepages-2Mi: 2Mi is less than what the containers request, 4Mi",
+        ),
+        (
             both("requests: {cpu: 2}, limits: {cpu: 1}", "cpu: 1"),
             "a: spec.resources.requests.cpu: 2 is more than the limit, 1",
         ),
