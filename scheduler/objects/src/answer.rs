@@ -63,9 +63,8 @@ pub fn plan_objects(
 
 /// Lines about fields that are unknown here, with the number of each.
 fn unknown_fields(fields: &BTreeMap<String, usize>) -> Vec<String> {
-    let line = |(field, count): (&String, &usize)| {
-        format!("{field} is ignored, since no such field is known ({count})")
-    };
+    let line =
+        |(field, count): (&String, &usize)| format!("{field} is ignored, since no such field is known ({count})");
     let more = fields.len().saturating_sub(MAX_UNKNOWN_FIELDS);
     let rest = (more > 0).then(|| format!("{more} more fields are ignored, since they are not known"));
     fields.iter().take(MAX_UNKNOWN_FIELDS).map(line).chain(rest).collect()

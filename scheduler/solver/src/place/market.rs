@@ -59,9 +59,8 @@ pub(crate) fn buy_by_weight<'a>(context: &SolveContext<'a>, state: &mut State, p
     }
     let usual = std::mem::replace(&mut state.headroom, headroom);
     let scarce_first = buy_scarce_first(context, state, pod_groups, &weight_groups);
-    let highest_priority = |placed: &Placed<'_>| {
-        placed.left.iter().map(|pod_group| context.shapes[pod_group.shape].shape.priority).max()
-    };
+    let highest_priority =
+        |placed: &Placed<'_>| placed.left.iter().map(|pod_group| context.shapes[pod_group.shape].shape.priority).max();
     if unplaced(&scarce_first) < unplaced(placed) && highest_priority(&scarce_first) <= highest_priority(placed) {
         (placed.launches, placed.left) = (scarce_first.launches, scarce_first.left);
     } else {
@@ -132,12 +131,7 @@ fn buy_scarce_first<'a>(
 
 /// Launches nodes of the pools of one weight for the unplaced pods. Uses the cheapest of several ways to divide the
 /// pods among the pools.
-fn buy<'a>(
-    context: &SolveContext<'a>,
-    state: &mut State,
-    placed: &mut Placed<'a>,
-    weight_group: &[Id<NodePool>],
-) {
+fn buy<'a>(context: &SolveContext<'a>, state: &mut State, placed: &mut Placed<'a>, weight_group: &[Id<NodePool>]) {
     let quotes = if weight_group.len() > 1 { quotes(context, state, &placed.left, weight_group) } else { Vec::new() };
     let competing_pools = competing(weight_group, &quotes);
     if competing_pools.is_empty() {

@@ -84,9 +84,8 @@ fn assign_all<'a>(
     let mut used = Caps::new();
     // Hostname groups of circles whose owners are assigned already.
     let mut followed: BTreeSet<Id<HostRule>> = BTreeSet::new();
-    let in_circle = |pod_group: &PodGroup<'_>| {
-        context.topology.follows_in_circle(context.relaxation.base(pod_group.shape))
-    };
+    let in_circle =
+        |pod_group: &PodGroup<'_>| context.topology.follows_in_circle(context.relaxation.base(pod_group.shape));
     let any_circle = waiting.iter().any(in_circle);
     let mut patient = any_circle;
     loop {
