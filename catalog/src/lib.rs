@@ -28,6 +28,7 @@ pub use offerings::{Prices, SpotPrices, Zone};
 pub use settings::NodeClassSettings;
 
 use plimsoll_model::catalog::{Catalog, InstanceType};
+use plimsoll_model::resources::{CPU, MEMORY};
 
 /// Computes the catalog of a node class with these `settings` in `region`. Omits machines that cannot be nodes (macOS,
 /// 32-bit, no HVM) and types that no zone offers at a known price or in a capacity reservation.
@@ -55,8 +56,10 @@ fn instance_type(
     let architecture = facts.architecture()?;
     let capacity = capacity::capacity(facts, settings);
     let overhead = overhead::overhead(facts, settings, &capacity);
-    // A kubelet does not start if it has to reserve more than the node has.
-    let compatible = compatibility::is_compatible(facts, settings) && overhead.fits_in(&capacity);
+    // A kubelet does not start if it has to reserve more than the node has. Of process IDs, the capacity is not known,
+    // and of storage it may be a guess.
+    let is_enough = [CPU, MEMORY].iter().all(|name| overhead.get(name) <= capacity.get(name));
+    let compatible = compatibility::is_compatible(facts, settings) && is_enough;
     let offerings = offerings::offerings(facts, zones, prices, &settings.reservations, compatible);
     if offerings.is_empty() {
         return None;

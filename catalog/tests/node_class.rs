@@ -83,12 +83,14 @@ fn reservations_override_per_resource_and_thresholds_per_signal() {
         "evictionHard": {"memory.available": "5%", "nodefs.available": "100%"},
         "evictionSoft": {"memory.available": "50%"},
     });
-    let instance_type = build_type("m5.large", &al2023(json!({"kubelet": kubelet})));
+    let class = al2023(json!({"kubelet": kubelet}));
+    let instance_type = build_type("m5.large", &class);
     // 5% of 7577Mi, rounded up to a byte.
     let evicted = (7577 * MIB + 19) / 20;
     assert_eq!(instance_type.overhead.get("cpu"), 600);
     assert_eq!(instance_type.overhead.get("memory"), (574 + 1024) * MIB + evicted);
     assert_eq!(instance_type.overhead.get("ephemeral-storage"), GIB);
+    assert!(buyable("m5.large", &class), "the capacity for process IDs is not known");
 }
 
 #[test]
@@ -100,6 +102,9 @@ fn a_type_with_less_than_its_kubelet_reserves_is_not_bought() {
     };
     assert_eq!(by_reserved("373Mi"), [true, true]);
     assert_eq!(by_reserved("374Mi"), [false, true]);
+    // The image of the family Custom may have other volumes than those of the class.
+    let kubelet = json!({"kubeReserved": {"ephemeral-storage": "30Gi"}});
+    assert!(buyable("m5.large", &settings(json!({"amiFamily": "Custom", "kubelet": kubelet}))));
 }
 
 #[test]
