@@ -92,7 +92,19 @@ impl<'a> Removal<'a> {
         reason: DisruptionReason,
         place: impl FnOnce(&mut State) -> Option<Placed<'a>>,
     ) -> bool {
-        if !self.is_open(candidate) || state.work == 0 || !self.allowance.permits(context, candidate, reason) {
+        state.work > 0 && self.attempt_without_work(context, state, candidate, reason, place)
+    }
+
+    /// Like [`Self::attempt`], also if the work is used up. `place` needs none.
+    fn attempt_without_work(
+        &mut self,
+        context: &SolveContext<'a>,
+        state: &mut State,
+        candidate: &Candidate<'a>,
+        reason: DisruptionReason,
+        place: impl FnOnce(&mut State) -> Option<Placed<'a>>,
+    ) -> bool {
+        if !self.is_open(candidate) || !self.allowance.permits(context, candidate, reason) {
             return false;
         }
         let placed = state.trial(|state| {
@@ -144,8 +156,16 @@ pub(crate) fn remove<'a>(
     surplus::remove(context, state, removal);
     // Pods that move to a drifted node would soon move again.
     state.search.lasting = true;
-    drift::remove(context, state, &found, removal);
+    with_half_of_work(state, |state| drift::remove(context, state, &found, removal));
     // Pods may move only to nodes for which `consolidateAfter` has passed.
     state.search.settled = true;
     consolidate::consolidate(context, state, &found, removal, options);
+}
+
+/// Takes `step` with half of the work that is left. The other half remains for what follows.
+fn with_half_of_work(state: &mut State, step: impl FnOnce(&mut State)) {
+    let kept = state.work / 2;
+    state.work -= kept;
+    step(state);
+    state.work += kept;
 }

@@ -4,7 +4,7 @@
 //! drifted nodes are removed first, in waves as large as the disruption budgets allow.
 
 use super::candidates::Candidate;
-use super::{Removal, Removed};
+use super::{Removal, Removed, with_half_of_work};
 use crate::input::context::SolveContext;
 use crate::place::pod_groups::{self, PodGroup};
 use crate::place::{self, Placed, State, limits, local_search, relaxation, static_pools};
@@ -29,7 +29,8 @@ pub(super) fn remove<'a>(
     order.sort_by_key(|one| {
         (!one.pods.is_empty(), !one.has_grace_period, one.disturbance, &context.nodes[one.node].node.name)
     });
-    replace_in_batches(context, state, removal, &order);
+    // The attempts one by one need the rest: only they remove nodes of pools at their limits.
+    with_half_of_work(state, |state| replace_in_batches(context, state, removal, &order));
     for candidate in order {
         // Once the budgets are used up, which is usual in a rollout, all that follows would be in vain.
         if !removal.is_open(candidate) || !removal.allowance.permits(context, candidate, DisruptionReason::Drifted) {
@@ -201,7 +202,7 @@ fn replace_static<'a>(
     let has_room = static_pools::room(context.snapshot, candidate.pool) > others;
     let may_go = has_room || (others == 0 && may_go_first(context, removal, candidate));
     let none = |_: &mut State| may_go.then(Placed::default);
-    if removal.attempt(context, state, candidate, DisruptionReason::Drifted, none) && has_room {
+    if removal.attempt_without_work(context, state, candidate, DisruptionReason::Drifted, none) && has_room {
         removal.successors.insert(candidate.node, None);
     }
 }

@@ -1,8 +1,10 @@
 //! Replacement of drifted nodes.
 
 use super::builder::*;
-use plimsoll_model::plan::Plan;
+use plimsoll_model::catalog::CapacityType;
+use plimsoll_model::plan::{Plan, PlanOptions};
 use plimsoll_model::snapshot::DisruptionReason::{Drifted, Underutilized};
+use plimsoll_model::snapshot::NodePool;
 use plimsoll_model::time::{Millis, Timestamp};
 
 /// Drifted nodes of 4 cores with one pod of 900m each. They are not consolidated.
@@ -130,4 +132,42 @@ fn pods_of_consolidated_nodes_do_not_move_to_drifted_nodes_unless_these_stay() {
     assert!(is_removed(&blocked), "the pod can never be evicted");
     cluster.snapshot.nodes[1].do_not_disrupt = true;
     assert!(is_removed(&cluster), "the node must not be replaced");
+}
+
+/// More drifted nodes than the work budget of [`little_work`] allows to replace. Their pool is at its limits, and their
+/// pods differ and fit on no other node.
+fn full() -> Cluster {
+    let mut cluster = Cluster::new();
+    cluster.pool().disruption.consolidate_after = None;
+    cluster.pool().limits.set("cpu", 300 * 4000);
+    for number in 0..300 {
+        let name = format!("n{number}");
+        cluster.node(&name, "c5.xlarge").drifted = Some("AMIDrift".into());
+        cluster.bound(&format!("p{number}"), &name, &shape(3000 + number, 1));
+    }
+    cluster
+}
+
+/// Less than six batches of 50 nodes use up: each is charged for 300 nodes and 50 groups of pods.
+fn little_work() -> PlanOptions {
+    PlanOptions { work_budget: 6 * 50 * 300, ..PlanOptions::default() }
+}
+
+#[test]
+fn batches_leave_work_for_a_pool_at_its_limits() {
+    let plan = full().plan_by(&little_work());
+    assert!(names(&plan).contains(&"n0"), "the first node is removed before its pod has another place");
+    assert_eq!(plan.launches, []);
+}
+
+#[test]
+fn drift_leaves_work_for_consolidation() {
+    let mut cluster = full();
+    cluster.snapshot.node_pools.push(NodePool { limits: [("cpu", 6000)].into(), ..pool("other") });
+    for (name, kind, pods) in [("little", "c5.large", 500), ("large", "c5.xlarge", 2000)] {
+        cluster.node_of(name, kind, "other", CapacityType::OnDemand);
+        cluster.bound(&format!("p-{name}"), name, &shape(pods, 1));
+    }
+    let plan = cluster.plan_by(&little_work());
+    assert!(removed(&plan).contains(&("little", Underutilized)), "{plan:#?}");
 }

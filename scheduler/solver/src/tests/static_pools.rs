@@ -39,6 +39,14 @@ fn nodes_on_their_way_out_are_replaced_within_the_limit() {
 }
 
 #[test]
+fn a_drifted_node_of_a_static_pool_is_replaced_without_work() {
+    let mut cluster = Cluster::with([static_pool(1)]);
+    node(&mut cluster, "n1").drifted = Some("AMIDrift".into());
+    let plan = cluster.plan_by(&PlanOptions { work_budget: 0, ..PlanOptions::default() });
+    assert_eq!((removed(&plan), plan.launches.len()), (vec![("n1", DisruptionReason::Drifted)], 1));
+}
+
+#[test]
 fn a_static_pool_launches_nothing_for_pods_but_its_nodes_take_them() {
     let mut cluster = Cluster::with([static_pool(1)]);
     node(&mut cluster, "n1");
