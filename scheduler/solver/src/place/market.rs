@@ -12,6 +12,7 @@ use crate::score::{PER_NODE, Score, unplaced};
 use plimsoll_model::catalog::Offering;
 use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::snapshot::{NodePool, PodShape};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Maximum number of pools that are each tried first, since each attempt places or packs all pods. With more pools,
@@ -59,13 +60,30 @@ pub(crate) fn buy_by_weight<'a>(context: &SolveContext<'a>, state: &mut State, p
     }
     let usual = std::mem::replace(&mut state.headroom, headroom);
     let scarce_first = buy_scarce_first(context, state, pod_groups, &weight_groups);
-    let highest_priority =
-        |placed: &Placed<'_>| placed.left.iter().map(|pod_group| context.shapes[pod_group.shape].shape.priority).max();
-    if unplaced(&scarce_first) < unplaced(placed) && highest_priority(&scarce_first) <= highest_priority(placed) {
+    if leaves_fewer(&left_by_priority(context, &scarce_first), &left_by_priority(context, placed)) {
         (placed.launches, placed.left) = (scarce_first.launches, scarce_first.left);
     } else {
         state.headroom = usual;
     }
+}
+
+/// Number of pods without a node by priority, highest first.
+type LeftByPriority = BTreeMap<Reverse<i32>, usize>;
+
+fn left_by_priority(context: &SolveContext<'_>, placed: &Placed<'_>) -> LeftByPriority {
+    let mut left = LeftByPriority::new();
+    for pod_group in &placed.left {
+        *left.entry(Reverse(context.shapes[pod_group.shape].shape.priority)).or_default() += pod_group.pods.len();
+    }
+    left
+}
+
+/// Whether `left` has fewer pods than `other` of the highest priority at which they differ.
+fn leaves_fewer(left: &LeftByPriority, other: &LeftByPriority) -> bool {
+    let priorities: BTreeSet<&Reverse<i32>> = left.keys().chain(other.keys()).collect();
+    let count = |of: &LeftByPriority, priority: &Reverse<i32>| of.get(priority).copied().unwrap_or(0);
+    let mut both = priorities.into_iter().map(|priority| (count(left, priority), count(other, priority)));
+    both.find(|(mine, theirs)| mine != theirs).is_some_and(|(mine, theirs)| mine < theirs)
 }
 
 /// Whether pods are left because one of their pools used up its limits for pods that a further pool could run. `before`
@@ -311,7 +329,26 @@ fn overall(
     let total = |pool: Id<NodePool>| {
         let own = quotes.iter().filter_map(|quotes| *weight_group.iter().zip(quotes).find(|(one, _)| **one == pool)?.1);
         let (count, sum) = own.fold((0_usize, 0_i64), |(count, sum), quote| (count + 1, sum.saturating_add(quote)));
-        (std::cmp::Reverse(count), sum, pool)
+        (Reverse(count), sum, pool)
     };
     competing_pools.iter().map(|pool| total(*pool)).min().map(|(_, _, pool)| pool)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LeftByPriority, leaves_fewer};
+    use std::cmp::Reverse;
+
+    #[test]
+    fn pods_of_the_highest_priority_decide_which_way_leaves_fewer() {
+        let left = |pods: &[(i32, usize)]| -> LeftByPriority {
+            pods.iter().map(|(priority, count)| (Reverse(*priority), *count)).collect()
+        };
+        let usual = left(&[(100, 1), (0, 5)]);
+        assert!(!leaves_fewer(&left(&[(100, 5)]), &usual), "fewer in total, but more of priority 100");
+        assert!(!leaves_fewer(&left(&[(200, 1)]), &usual));
+        assert!(!leaves_fewer(&usual, &usual));
+        assert!(leaves_fewer(&left(&[(100, 1), (0, 4)]), &usual));
+        assert!(leaves_fewer(&left(&[(0, 9)]), &usual));
+    }
 }
