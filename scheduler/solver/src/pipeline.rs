@@ -67,7 +67,7 @@ pub(crate) fn planned(
         ledger: snapshot.ledger,
         ignored: snapshot.ignored.clone(),
         pool_problems: explain::of_pools(context),
-        next_time: snapshot.unavailable_offerings.iter().map(|one| snapshot.now.plus(one.remaining)).min(),
+        next_time: next_time(context),
         ..Plan::default()
     };
     let kept = kept_nodes(context, options);
@@ -101,6 +101,16 @@ pub(crate) fn planned(
     }
     finish(context, &mut plan, &mut removal, bounded);
     plan
+}
+
+/// When an offering is tried again, or a protected pod of a node that is being deleted needs a place.
+fn next_time(context: &SolveContext<'_>) -> Option<Timestamp> {
+    let snapshot = context.snapshot;
+    let tried_again = snapshot.unavailable_offerings.iter().map(|one| snapshot.now.plus(one.remaining));
+    let deleting = context.nodes.iter().filter(|view| view.node.deleting);
+    let pods = deleting.flat_map(|view| view.pods.iter()).filter(|pod| !pod.terminating);
+    let unprotected = pods.filter_map(|pod| pod.do_not_disrupt_until).filter(|until| *until > snapshot.now);
+    tried_again.chain(unprotected).min()
 }
 
 /// Nodes that the plan must not remove.

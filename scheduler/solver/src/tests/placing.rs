@@ -253,6 +253,9 @@ fn pods_of_a_node_that_is_being_deleted_get_a_place_at_once() {
     assert_eq!((launched(&plan), plan.terminations.len()), (vec![("c5.large".to_owned(), 1)], 0));
     let next = Some(NOW.plus(plimsoll_model::time::Millis(1)));
     assert_eq!(plan.next_time, next, "a later plan finds a place for the protected pod");
+    assert_eq!(cluster.plan_with(false).next_time, next, "also if plans remove no nodes");
+    cluster.snapshot.nodes[0].node_pool = None;
+    assert_eq!(cluster.plan().next_time, next, "also if the node has no NodePool");
 }
 
 #[test]
