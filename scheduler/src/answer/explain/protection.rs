@@ -59,7 +59,9 @@ pub fn protected_nodes(snapshot: &Snapshot, plan: &Plan, unprotected: &Plan) -> 
 pub fn without_protection(snapshot: &Snapshot) -> Snapshot {
     let mut snapshot = snapshot.clone();
     snapshot.nodes.iter_mut().for_each(|node| node.do_not_disrupt = false);
-    snapshot.pods.iter_mut().for_each(|pod| pod.do_not_disrupt_until = None);
+    // Only these: a pod that changes is copied.
+    let protected = snapshot.pods.iter_mut().filter(|pod| pod.do_not_disrupt_until.is_some());
+    protected.for_each(|pod| pod.do_not_disrupt_until = None);
     for budget in &mut snapshot.pod_disruption_budgets {
         (budget.disruptions_allowed, budget.fully_blocking) = (i32::MAX, false);
     }

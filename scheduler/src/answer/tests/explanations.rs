@@ -285,6 +285,13 @@ fn a_budget_names_the_node_that_uses_it_up() {
 }
 
 #[test]
+fn pods_that_nothing_protects_are_not_copied_to_plan_without_protection() {
+    let snapshot = two_half_empty();
+    let other = without_protection(&snapshot);
+    assert!(snapshot.pods.iter().zip(&other.pods).all(|(one, other)| std::ptr::eq(one, other)));
+}
+
+#[test]
 fn protected_nodes_are_those_that_would_go_without_protection() {
     let protected = |change: fn(&mut Snapshot)| {
         let mut snapshot = two_half_empty();
