@@ -7,7 +7,7 @@ use super::Inputs;
 use super::narrow::{keep_fitting, narrow};
 use super::projection::{node_name, node_of};
 use plimsoll_model::catalog::CapacityType;
-use plimsoll_model::identity::{ActionId, ContentHasher, NodeName, PodUid};
+use plimsoll_model::identity::{ActionId, ContentHasher, NodeName, NodePoolName, PodUid};
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::names::label;
 use plimsoll_model::overlay::Repriced;
@@ -89,15 +89,21 @@ fn validated(inputs: Inputs<'_>, plan: &Plan, mut other: Plan, more: i64) -> Opt
     right.then_some(other)
 }
 
-/// Number of pods that the plan puts where Spot may be. Zero if no NodePool has an On-Demand share: the validity of a
-/// plan covers only the shares of workloads.
+/// Number of pods that the plan puts where Spot may be, in NodePools with an On-Demand share: the validity of a plan
+/// covers only the shares of workloads.
 fn spot_pods(inputs: Inputs<'_>, plan: &Plan) -> usize {
-    if inputs.snapshot.node_pools.iter().all(|pool| pool.on_demand.is_none()) {
+    let pools = inputs.snapshot.node_pools.iter().filter(|pool| pool.on_demand.is_some());
+    let pools: BTreeSet<&NodePoolName> = pools.map(|pool| &pool.name).collect();
+    if pools.is_empty() {
         return 0;
     }
-    let may_be_spot = |launch: &&Launch| launch.offerings.iter().any(|one| one.capacity_type == CapacityType::Spot);
+    let may_be_spot = |launch: &&Launch| {
+        pools.contains(&launch.node_pool) && launch.offerings.iter().any(|one| one.capacity_type == CapacityType::Spot)
+    };
     let is_spot = |to: &&Placement| {
-        let value = inputs.snapshot.node(&to.node).and_then(|node| node.labels.get(label::CAPACITY_TYPE));
+        let has_share = |node: &&Node| node.node_pool.as_ref().is_some_and(|pool| pools.contains(pool));
+        let node = inputs.snapshot.node(&to.node).filter(has_share);
+        let value = node.and_then(|node| node.labels.get(label::CAPACITY_TYPE));
         value.is_some_and(|value| CapacityType::parse(value) == Some(CapacityType::Spot))
     };
     let launched: usize = plan.launches.iter().filter(may_be_spot).map(|launch| launch.pods.len()).sum();

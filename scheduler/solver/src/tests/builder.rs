@@ -231,7 +231,7 @@ impl Cluster {
         self.node_of(name, kind, "default", CapacityType::OnDemand)
     }
 
-    pub(super) fn node_of(&mut self, name: &str, kind: &str, pool: &str, bought: CapacityType) -> &mut Node {
+    pub(crate) fn node_of(&mut self, name: &str, kind: &str, pool: &str, bought: CapacityType) -> &mut Node {
         let found = self.catalog.get(kind).unwrap();
         let mut labels = found.labels.clone();
         for (key, value) in [
