@@ -53,8 +53,9 @@ pub struct Budget {
     #[serde(default = "default_nodes")]
     #[schemars(regex(pattern = schema::pattern::BUDGET_NODES), extend("default" = json!(DEFAULT_NODES)))]
     pub nodes: String,
-    /// Cron schedule in UTC at which the budget becomes active: minute, hour, day of month, month, day of week, or a
-    /// macro such as @daily. Unset: the budget is always active.
+    /// Cron schedule at which the budget becomes active: minute, hour, day of month, month, day of week, or a macro
+    /// such as @daily. It is in UTC. CRON_TZ=Europe/Berlin before the five fields sets another time zone, which
+    /// Karpenter cannot read. Unset: the budget is always active.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = schema::pattern::BUDGET_SCHEDULE))]
     pub schedule: Option<String>,

@@ -1,18 +1,33 @@
-//! Cron schedules in UTC, with the syntax of Kubernetes CronJobs: five fields with lists, ranges and steps, names of
-//! months and days, `?` for `*`, or a macro.
+//! Cron schedules with the syntax of Kubernetes CronJobs: five fields with lists, ranges and steps, names of months and
+//! days, `?` for `*`, or a macro. They are in UTC, or in the time zone of a prefix such as `CRON_TZ=Europe/Berlin`.
+//!
+//! A scheduled time that the clock skips is the moment at which it skips. A time that the clock shows twice counts
+//! twice. So no window is lost when the offset changes.
 
 use jiff::{
-    Timestamp, ToSpan,
+    SignedDuration, Timestamp, ToSpan,
     civil::{Date, DateTime},
-    tz::TimeZone,
+    tz::{TimeZone, TimeZoneDatabase},
 };
+use std::sync::LazyLock;
 
 /// Search range for the next or last time. The rarest valid date, February 29, occurs within five years.
 const SEARCH_DAYS: u32 = 5 * 366;
+/// Bound of the changes of the offset within the search range. A time zone has at most a few each year.
+const MAX_CHANGES: usize = 64;
+/// The shortest time.
+const MOMENT: SignedDuration = SignedDuration::from_nanos(1);
+/// What precedes the name of a time zone.
+const ZONE_PREFIXES: [&str; 2] = ["CRON_TZ=", "TZ="];
+/// The IANA database that is compiled in: the services and the command agree, whatever their machines have.
+static ZONES: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
 
 /// Reason why a string is not a schedule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CronError {
+    /// Unknown time zone.
+    #[error("there is no time zone {0:?}")]
+    TimeZone(String),
     /// Unknown macro.
     #[error("there is no macro {0:?}")]
     Macro(String),
@@ -70,6 +85,7 @@ impl Field {
 /// A schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cron {
+    zone: TimeZone,
     minute: Field,
     hour: Field,
     day: Field,
@@ -80,7 +96,7 @@ pub struct Cron {
 impl Cron {
     /// Parses a schedule.
     pub fn parse(text: &str) -> Result<Self, CronError> {
-        let text = text.trim();
+        let (zone, text) = split_zone(text.trim())?;
         let fields = match text.strip_prefix('@') {
             Some("yearly" | "annually") => "0 0 1 1 *",
             Some("monthly") => "0 0 1 * *",
@@ -95,6 +111,7 @@ impl Cron {
             return Err(CronError::FieldCount(fields.len()));
         };
         Ok(Self {
+            zone,
             minute: parse_field(minute, &MINUTE)?,
             hour: parse_field(hour, &HOUR)?,
             day: parse_field(day, &DAY)?,
@@ -106,30 +123,68 @@ impl Cron {
     /// The first scheduled time after `time`; `None` if there is none within five years.
     #[must_use]
     pub fn next_after(&self, time: Timestamp) -> Option<Timestamp> {
-        let earliest = utc(time).checked_add(1.minute()).ok()?;
-        let from = (earliest.hour(), earliest.minute());
-        self.days(earliest.date(), 1.day()).find_map(|date| {
-            let (first_hour, first_minute) = if date == earliest.date() { from } else { (0, 0) };
-            let (hour, minute) = self.hour.values_between(number(first_hour), HOUR.last).find_map(|hour| {
-                let first = if hour == number(first_hour) { number(first_minute) } else { 0 };
-                Some((hour, self.minute.values_between(first, MINUTE.last).next()?))
-            })?;
-            timestamp(date, hour, minute)
-        })
+        let mut offset = self.zone.to_offset(time);
+        let mut from = offset.to_datetime(time).checked_add(1.minute()).ok()?;
+        for change in self.zone.following(time).take(MAX_CHANGES) {
+            let next = self.first_from(from)?;
+            let at = offset.to_timestamp(next).ok()?;
+            if at < change.timestamp() {
+                return Some(at);
+            }
+            offset = change.offset();
+            from = offset.to_datetime(change.timestamp());
+            // The clock skips this time.
+            if next < from {
+                return Some(change.timestamp());
+            }
+        }
+        offset.to_timestamp(self.first_from(from)?).ok()
     }
 
     /// The last scheduled time up to and including `time`; `None` if there is none within five years.
     #[must_use]
     pub fn last_at_or_before(&self, time: Timestamp) -> Option<Timestamp> {
-        let latest = utc(time);
-        self.days(latest.date(), (-1).day()).find_map(|date| {
-            let (last_hour, last_minute) =
-                if date == latest.date() { (latest.hour(), latest.minute()) } else { (23, 59) };
+        let mut offset = self.zone.to_offset(time);
+        let mut until = offset.to_datetime(time);
+        // A change at `time` itself has happened.
+        let later = time.checked_add(MOMENT).ok()?;
+        for change in self.zone.preceding(later).take(MAX_CHANGES) {
+            let last = self.last_until(until)?;
+            if last >= offset.to_datetime(change.timestamp()) {
+                return offset.to_timestamp(last).ok();
+            }
+            let before = change.timestamp().checked_sub(MOMENT).ok()?;
+            offset = self.zone.to_offset(before);
+            until = offset.to_datetime(before);
+            // The clock skipped this time.
+            if last > until {
+                return Some(change.timestamp());
+            }
+        }
+        offset.to_timestamp(self.last_until(until)?).ok()
+    }
+
+    /// The first scheduled minute from that of `from` on, by a clock that never changes.
+    fn first_from(&self, from: DateTime) -> Option<DateTime> {
+        self.days(from.date(), 1.day()).find_map(|date| {
+            let (first_hour, first_minute) = if date == from.date() { (from.hour(), from.minute()) } else { (0, 0) };
+            let (hour, minute) = self.hour.values_between(number(first_hour), HOUR.last).find_map(|hour| {
+                let first = if hour == number(first_hour) { number(first_minute) } else { 0 };
+                Some((hour, self.minute.values_between(first, MINUTE.last).next()?))
+            })?;
+            date_time(date, hour, minute)
+        })
+    }
+
+    /// The last scheduled minute up to that of `until`, by a clock that never changes.
+    fn last_until(&self, until: DateTime) -> Option<DateTime> {
+        self.days(until.date(), (-1).day()).find_map(|date| {
+            let (last_hour, last_minute) = if date == until.date() { (until.hour(), until.minute()) } else { (23, 59) };
             let (hour, minute) = self.hour.values_between(0, number(last_hour)).rev().find_map(|hour| {
                 let last = if hour == number(last_hour) { number(last_minute) } else { MINUTE.last };
                 Some((hour, self.minute.values_between(0, last).next_back()?))
             })?;
-            timestamp(date, hour, minute)
+            date_time(date, hour, minute)
         })
     }
 
@@ -153,13 +208,18 @@ fn number(part: i8) -> u32 {
     part.unsigned_abs().into()
 }
 
-fn utc(time: Timestamp) -> DateTime {
-    TimeZone::UTC.to_datetime(time)
+fn date_time(date: Date, hour: u32, minute: u32) -> Option<DateTime> {
+    Some(date.at(i8::try_from(hour).ok()?, i8::try_from(minute).ok()?, 0, 0))
 }
 
-fn timestamp(date: Date, hour: u32, minute: u32) -> Option<Timestamp> {
-    let time = date.at(i8::try_from(hour).ok()?, i8::try_from(minute).ok()?, 0, 0);
-    TimeZone::UTC.to_timestamp(time).ok()
+/// The time zone of the schedule, which is UTC without a prefix, and the rest of the text.
+fn split_zone(text: &str) -> Result<(TimeZone, &str), CronError> {
+    let Some(text) = ZONE_PREFIXES.iter().find_map(|prefix| text.strip_prefix(*prefix)) else {
+        return Ok((TimeZone::UTC, text));
+    };
+    let (name, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+    let zone = ZONES.get(name).map_err(|_| CronError::TimeZone(name.to_owned()))?;
+    Ok((zone, rest.trim_start()))
 }
 
 /// Parses a list.

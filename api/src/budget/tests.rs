@@ -87,9 +87,103 @@ fn invalid_schedules_are_rejected() {
         "* * * * monday",
         "+5 * * * *",
         "1/2/3 * * * *",
-        "TZ=UTC * * * * *",
+        "TZ=UTC * * * *",
+        "TZ=UTC",
+        "TZ= * * * * *",
+        "tz=UTC * * * * *",
+        "UTC * * * * *",
+        "TZ=UTC CRON_TZ=UTC * * * * *",
     ] {
         assert!(Cron::parse(text).is_err(), "{text:?}");
+    }
+    let unknown = CronError::TimeZone("Europe/Berlim".to_owned());
+    assert_eq!(Cron::parse("CRON_TZ=Europe/Berlim 0 9 * * *"), Err(unknown));
+}
+
+#[test]
+fn a_schedule_has_the_time_zone_of_its_prefix() {
+    let cases = [
+        // Winter, one hour ahead of UTC, and summer, two hours ahead.
+        ("CRON_TZ=Europe/Berlin 0 9 * * 1-5", "2026-11-23T07:59:59Z", "2026-11-23T08:00:00Z", "2026-11-20T08:00:00Z"),
+        ("TZ=Europe/Berlin 0 9 * * 1-5", "2026-07-06T07:00:00Z", "2026-07-07T07:00:00Z", "2026-07-06T07:00:00Z"),
+        ("TZ=America/New_York 0 22 * * *", "2026-11-21T10:00:00Z", "2026-11-22T03:00:00Z", "2026-11-21T03:00:00Z"),
+        // Monday morning in Tokyo is Sunday in UTC.
+        ("TZ=Asia/Tokyo  0 8 * * mon", "2026-11-21T10:00:00Z", "2026-11-22T23:00:00Z", "2026-11-15T23:00:00Z"),
+        ("TZ=Asia/Kolkata @daily", "2026-11-21T10:00:00Z", "2026-11-21T18:30:00Z", "2026-11-20T18:30:00Z"),
+        ("TZ=UTC 0 9 * * *", "2026-11-21T10:00:00Z", "2026-11-22T09:00:00Z", "2026-11-21T09:00:00Z"),
+        // The search passes several changes of the clock.
+        ("TZ=Europe/Berlin 0 0 29 2 *", "2026-11-21T10:00:00Z", "2028-02-28T23:00:00Z", "2024-02-28T23:00:00Z"),
+        ("TZ=Europe/Berlin 0 0 1 7 *", "2026-11-21T10:00:00Z", "2027-06-30T22:00:00Z", "2026-06-30T22:00:00Z"),
+    ];
+    for (schedule, now, next, last) in cases {
+        let cron = Cron::parse(schedule).unwrap();
+        assert_eq!(cron.next_after(at(now)), Some(at(next)), "{schedule} after {now}");
+        assert_eq!(cron.last_at_or_before(at(now)), Some(at(last)), "{schedule} before {now}");
+    }
+    let never = Cron::parse("TZ=Europe/Berlin 0 0 30 2 *").unwrap();
+    assert_eq!(never.next_after(at("2026-11-21T10:00:00Z")), None);
+    assert_eq!(never.last_at_or_before(at("2026-11-21T10:00:00Z")), None);
+}
+
+/// In Berlin, the clock goes from 2:00 to 3:00 on 29 March and from 3:00 to 2:00 on 25 October 2026, at 1:00 UTC.
+#[test]
+fn changes_of_the_clock_lose_no_scheduled_time() {
+    let cases = [
+        // 2:30 is skipped: the time at which the clock skips it counts.
+        ("30 2 * * *", "2026-03-28T12:00:00Z", "2026-03-29T01:00:00Z", "2026-03-28T01:30:00Z"),
+        ("30 2 * * *", "2026-03-29T00:59:59.5Z", "2026-03-29T01:00:00Z", "2026-03-28T01:30:00Z"),
+        ("30 2 * * *", "2026-03-29T01:00:00Z", "2026-03-30T00:30:00Z", "2026-03-29T01:00:00Z"),
+        ("30 2 * * *", "2026-03-29T12:00:00Z", "2026-03-30T00:30:00Z", "2026-03-29T01:00:00Z"),
+        // 2:00 and 3:00 are the same time.
+        ("0 2,3 * * *", "2026-03-29T00:30:00Z", "2026-03-29T01:00:00Z", "2026-03-28T02:00:00Z"),
+        ("0 2,3 * * *", "2026-03-29T01:30:00Z", "2026-03-30T00:00:00Z", "2026-03-29T01:00:00Z"),
+        ("0 3 * * *", "2026-03-29T00:59:00Z", "2026-03-29T01:00:00Z", "2026-03-28T02:00:00Z"),
+        ("59 1 * * *", "2026-03-29T01:00:00Z", "2026-03-29T23:59:00Z", "2026-03-29T00:59:00Z"),
+        // 2:30 occurs twice, and both count.
+        ("30 2 * * *", "2026-10-24T12:00:00Z", "2026-10-25T00:30:00Z", "2026-10-24T00:30:00Z"),
+        ("30 2 * * *", "2026-10-25T00:30:00Z", "2026-10-25T01:30:00Z", "2026-10-25T00:30:00Z"),
+        ("30 2 * * *", "2026-10-25T01:10:00Z", "2026-10-25T01:30:00Z", "2026-10-25T00:30:00Z"),
+        ("30 2 * * *", "2026-10-25T01:30:00Z", "2026-10-26T01:30:00Z", "2026-10-25T01:30:00Z"),
+        ("0 2 * * *", "2026-10-25T00:59:59Z", "2026-10-25T01:00:00Z", "2026-10-25T00:00:00Z"),
+        ("0 * * * *", "2026-10-25T01:00:00Z", "2026-10-25T02:00:00Z", "2026-10-25T01:00:00Z"),
+        ("0 3 * * *", "2026-10-25T00:30:00Z", "2026-10-25T02:00:00Z", "2026-10-24T01:00:00Z"),
+    ];
+    for (schedule, now, next, last) in cases {
+        let cron = Cron::parse(&format!("CRON_TZ=Europe/Berlin {schedule}")).unwrap();
+        assert_eq!(cron.next_after(at(now)), Some(at(next)), "{schedule} after {now}");
+        assert_eq!(cron.last_at_or_before(at(now)), Some(at(last)), "{schedule} before {now}");
+    }
+}
+
+#[test]
+fn a_budget_of_all_hours_is_active_while_the_clock_changes() {
+    for (schedule, duration) in [("30 2 * * *", "24h"), ("30 * * * *", "1h")] {
+        let schedule = format!("CRON_TZ=Europe/Berlin {schedule}");
+        let always = budget("0", Some((schedule.as_str(), duration)));
+        for day in ["2026-03-27T00:00:00Z", "2026-10-23T00:00:00Z"] {
+            for minutes in 0..5 * 24 * 60 {
+                let now = at(day).checked_add(SignedDuration::from_mins(minutes)).unwrap();
+                assert_eq!(always.is_active(now), Ok(true), "{schedule} at {now}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_budget_of_working_hours_follows_the_clock() {
+    let working_hours = budget("0", Some(("CRON_TZ=Europe/Berlin 0 9 * * 1-5", "8h")));
+    // The Fridays before and the Mondays after the changes of the clock.
+    for (opens, closes) in [
+        ("2026-03-27T08:00:00Z", "2026-03-27T16:00:00Z"),
+        ("2026-03-30T07:00:00Z", "2026-03-30T15:00:00Z"),
+        ("2026-10-23T07:00:00Z", "2026-10-23T15:00:00Z"),
+        ("2026-10-26T08:00:00Z", "2026-10-26T16:00:00Z"),
+    ] {
+        let (opens, closes) = (at(opens), at(closes));
+        let before = opens.checked_sub(SignedDuration::from_secs(1)).unwrap();
+        assert_eq!((working_hours.is_active(before), working_hours.next_change(before)), (Ok(false), Ok(Some(opens))));
+        assert_eq!((working_hours.is_active(opens), working_hours.next_change(opens)), (Ok(true), Ok(Some(closes))));
+        assert_eq!(working_hours.is_active(closes), Ok(false));
     }
 }
 
