@@ -1,6 +1,7 @@
 //! Termination of nodes: taint, drain, detach volumes, terminate the instance, and only then remove the finalizers from
 //! Node and claim. Deleting a claim deletes its Node, and vice versa.
 
+mod delay;
 pub mod drain;
 mod drain_node;
 mod evict;
@@ -179,6 +180,9 @@ impl TerminationFlow<'_> {
             }
             // Only now: a volume may be attached until the last pod has stopped.
             if let Stage::Wait(after) = self.detach(deadline).await? {
+                return Ok(Stage::Wait(after));
+            }
+            if let Stage::Wait(after) = self.outlive_drain(deadline).await? {
                 return Ok(Stage::Wait(after));
             }
         }

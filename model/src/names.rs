@@ -219,6 +219,8 @@ pub mod annotation {
     pub const VOLUME_COST: &str = "plimsoll.dev/volume-cost-per-gib-month";
     /// On NodePools: relative performance of instance families, such as `m7i=1.15,m8g=1.3`.
     pub const PERFORMANCE: &str = "plimsoll.dev/performance";
+    /// On NodePools: how long an instance stays after the drain of its node, such as `5m`.
+    pub const TERMINATION_DELAY: &str = "plimsoll.dev/termination-delay";
     /// On NodePools: `true` holds the replacement of drifted nodes.
     pub const ROLLOUT_PAUSED: &str = "plimsoll.dev/rollout-paused";
     /// On NodePools: how many nodes must prove themselves before the other drifted nodes are replaced. 0: none.

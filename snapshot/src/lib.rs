@@ -33,6 +33,7 @@ pub mod rollout;
 mod selected_labels;
 mod selectors;
 mod shapes;
+mod termination_delay;
 pub mod trim;
 mod volumes;
 
@@ -47,6 +48,7 @@ pub use problems::{Problem, full_name};
 pub use replicas::Replicas;
 pub use requests::effective_requests;
 pub use selected_labels::keys as selected_label_keys;
+pub use termination_delay::termination_delay;
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, PodTemplate};

@@ -3,7 +3,7 @@
 use crate::nodes::{drifted, is_deleting};
 use crate::problems::{Fault, Problem};
 use crate::rollout::{self, Rollout, RolloutObjects};
-use crate::{Extra, Objects, Source, costs, kube_time, on_demand, overlays, requests};
+use crate::{Extra, Objects, Source, costs, kube_time, on_demand, overlays, requests, termination_delay};
 use k8s_openapi::api::core::v1::Node as KubeNode;
 use plimsoll_api::budget::DisruptionReason as BudgetReason;
 use plimsoll_api::node_pool::ConsolidationPolicy as ApiPolicy;
@@ -61,7 +61,8 @@ fn read(
     let annotations =
         on_demand::mix(&pool.metadata).and_then(|on_demand| Ok((on_demand, costs::read(&pool.metadata, class)?)));
     let limits = limits(pool);
-    let usable_catalog = match annotations.as_ref().err().or(limits.as_ref().err()) {
+    let delay = termination_delay(&pool.metadata).err();
+    let usable_catalog = match annotations.as_ref().err().or(limits.as_ref().err()).or(delay.as_ref()) {
         // An error in a file must be fixed by the user. In a cluster the pool is marked unusable, as for other invalid
         // fields. Its nodes are removed as before.
         Some(fault) if extra.source == Source::Files => return Err(fault.clone()),
@@ -99,7 +100,8 @@ pub fn invalid_annotations(pool: &ApiPool) -> Vec<FieldError> {
     let on_demand = on_demand::mix(&pool.metadata).err();
     // The node class changes the costs only.
     let costs = costs::read(&pool.metadata, None).err();
-    [on_demand, costs].into_iter().flatten().map(|fault| FieldError::new(fault.field, fault.message)).collect()
+    let delay = termination_delay(&pool.metadata).err();
+    [on_demand, costs, delay].into_iter().flatten().map(|fault| FieldError::new(fault.field, fault.message)).collect()
 }
 
 /// Limits of a NodePool without those beyond 64 bits, such as `1E` of CPU, which no pool reaches.

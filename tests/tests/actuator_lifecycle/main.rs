@@ -5,6 +5,7 @@ mod absences;
 mod batches;
 mod budgets;
 mod counters;
+mod delay;
 mod drain;
 mod hidden;
 mod lost_nodes;
