@@ -20,6 +20,7 @@ use crate::ledger::handle::LedgerHandle;
 use crate::ledger::{Admission, Outcome as LedgerOutcome, PlanContext, Rejection, Removal, RemovalFacts, Subject};
 use crate::metrics::ActuatorMetrics;
 use crate::metrics::node_claims::disruption_name;
+use crate::metrics::view::pool_of;
 use crate::nodes::{remove_taint, taints};
 use crate::state::outcomes::Outcomes;
 use crate::state::zonal_shifts::ZonalShifts;
@@ -95,7 +96,8 @@ pub fn admit(deps: &Removals, removal: &Termination, replacements: &[ActionId], 
     let Some((claim, _)) = claim_of(deps, node) else {
         return RemovalDecision::Rejected(Rejection::UnknownNode(node.clone()));
     };
-    if removal.reason == DisruptionReason::Expired && !is_expired(&claim, deps.clock.timestamp()) {
+    let pool = || deps.stores.pools.get(pool_of(claim.metadata.labels.as_ref()));
+    if removal.reason == DisruptionReason::Expired && !is_expired(&claim, pool().as_deref(), deps.clock.timestamp()) {
         tracing::warn!(node = node.as_str(), "removal rejected: the node has not expired by the actuator's clock");
         return RemovalDecision::Rejected(Rejection::Changed(Subject::Node(node.clone())));
     }
@@ -308,7 +310,7 @@ fn report_deleted(deps: &Removals, claim: &NodeClaim, node: Option<&Node>, comma
     if let Some(node) = node {
         deps.events.publish(Note::normal(object(node), reason::DISRUPTION_TERMINATING, message.as_str()));
     }
-    let pool = deps.stores.pools.get(crate::metrics::view::pool_of(claim.metadata.labels.as_ref()));
+    let pool = deps.stores.pools.get(pool_of(claim.metadata.labels.as_ref()));
     let metrics = &deps.metrics;
     metrics.claims.disrupted(claim, disruption_name(command.reason), pool.as_deref(), command.pods.len());
     metrics.actions.with_label_values(&["termination", "removed"]).inc();

@@ -219,6 +219,8 @@ pub mod annotation {
     pub const VOLUME_COST: &str = "plimsoll.dev/volume-cost-per-gib-month";
     /// On NodePools: relative performance of instance families, such as `m7i=1.15,m8g=1.3`.
     pub const PERFORMANCE: &str = "plimsoll.dev/performance";
+    /// On NodePools: by how much of `expireAfter` nodes may expire earlier, such as `10%`.
+    pub const EXPIRY_JITTER: &str = "plimsoll.dev/expiry-jitter";
     /// On NodePools: how long an instance stays after the drain of its node, such as `5m`.
     pub const TERMINATION_DELAY: &str = "plimsoll.dev/termination-delay";
     /// On NodePools: `true` holds the replacement of drifted nodes.

@@ -1,8 +1,9 @@
 //! Nodes for NodeClaims that have no Node yet: from the cluster, the ledger, or both.
 
+use crate::expiry::expires;
 use crate::nodes::{
-    amounts, claim_labels, claim_taints, drifted, expires, fill_gaps, grace_period, has_timed_out, idle_since,
-    is_leaving, pool_label, sorted,
+    amounts, claim_labels, claim_taints, drifted, fill_gaps, grace_period, has_timed_out, idle_since, is_leaving,
+    pool_label, sorted,
 };
 use crate::problems::Fault;
 use crate::{kube_time, problems::Problem, requests};

@@ -13,6 +13,7 @@ mod costs;
 mod daemon_pods;
 mod daemon_sets;
 mod decimal;
+mod expiry;
 mod extended_resources;
 mod in_flight;
 mod kube_time;
@@ -38,6 +39,7 @@ pub mod trim;
 mod volumes;
 
 pub use builder::{Builder, Built};
+pub use expiry::expires;
 pub use extended_resources::tolerate_extended_resources;
 pub use kube_time::{created, timestamp};
 pub use nodes::{is_ready, is_undeclared, protecting_annotation};

@@ -1,5 +1,6 @@
 //! Merges Nodes and NodeClaims into one record per node, from the request to the deletion.
 
+use crate::expiry::expires;
 use crate::problems::{Fault, Problem};
 use crate::volumes::attach_limits;
 use crate::{Extra, Objects, Source, in_flight, kube_time, requests};
@@ -310,17 +311,6 @@ pub(crate) fn drifted(claim: &NodeClaim) -> Option<String> {
 /// The NodePools by name; the first of several.
 fn pools_by_name(objects: &Objects) -> BTreeMap<&str, &NodePool> {
     objects.node_pools.iter().rev().filter_map(|pool| Some((pool.metadata.name.as_deref()?, pool))).collect()
-}
-
-/// A node from a file may have neither claim nor creation time. Such a node does not expire.
-pub(crate) fn expires(claim: Option<&NodeClaim>, pool: Option<&NodePool>, created: Timestamp) -> Option<Timestamp> {
-    let after = match (claim, pool) {
-        (Some(claim), _) => claim.spec.expire_after(),
-        (None, Some(pool)) => pool.spec.template.spec.expire_after(),
-        (None, None) => return None,
-    };
-    let age_is_known = created != Timestamp::default();
-    after.value().filter(|_| age_is_known).map(|after| created.plus(kube_time::millis(after)))
 }
 
 pub(crate) fn grace_period(claim: Option<&NodeClaim>, pool: Option<&NodePool>) -> Option<plimsoll_model::time::Millis> {

@@ -3,8 +3,9 @@
 use crate::nodes::{drifted, is_deleting};
 use crate::problems::{Fault, Problem};
 use crate::rollout::{self, Rollout, RolloutObjects};
-use crate::{Extra, Objects, Source, costs, kube_time, on_demand, overlays, requests, termination_delay};
+use crate::{Extra, Objects, Source, costs, expiry, kube_time, on_demand, overlays, requests, termination_delay};
 use k8s_openapi::api::core::v1::Node as KubeNode;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use plimsoll_api::budget::DisruptionReason as BudgetReason;
 use plimsoll_api::node_pool::ConsolidationPolicy as ApiPolicy;
 use plimsoll_api::{EC2NodeClass, FieldError, NodeClaim, NodePool as ApiPool, Pod, Validate, condition};
@@ -61,8 +62,8 @@ fn read(
     let annotations =
         on_demand::mix(&pool.metadata).and_then(|on_demand| Ok((on_demand, costs::read(&pool.metadata, class)?)));
     let limits = limits(pool);
-    let delay = termination_delay(&pool.metadata).err();
-    let usable_catalog = match annotations.as_ref().err().or(limits.as_ref().err()).or(delay.as_ref()) {
+    let lifetime = lifetime_fault(&pool.metadata);
+    let usable_catalog = match annotations.as_ref().err().or(limits.as_ref().err()).or(lifetime.as_ref()) {
         // An error in a file must be fixed by the user. In a cluster the pool is marked unusable, as for other invalid
         // fields. Its nodes are removed as before.
         Some(fault) if extra.source == Source::Files => return Err(fault.clone()),
@@ -100,8 +101,14 @@ pub fn invalid_annotations(pool: &ApiPool) -> Vec<FieldError> {
     let on_demand = on_demand::mix(&pool.metadata).err();
     // The node class changes the costs only.
     let costs = costs::read(&pool.metadata, None).err();
-    let delay = termination_delay(&pool.metadata).err();
-    [on_demand, costs, delay].into_iter().flatten().map(|fault| FieldError::new(fault.field, fault.message)).collect()
+    let lifetime = lifetime_fault(&pool.metadata);
+    let faults = [on_demand, costs, lifetime].into_iter().flatten();
+    faults.map(|fault| FieldError::new(fault.field, fault.message)).collect()
+}
+
+/// The first invalid annotation about the lifetime of nodes.
+fn lifetime_fault(pool: &ObjectMeta) -> Option<Fault> {
+    expiry::jitter(pool).err().or_else(|| termination_delay(pool).err())
 }
 
 /// Limits of a NodePool without those beyond 64 bits, such as `1E` of CPU, which no pool reaches.

@@ -6,7 +6,7 @@ use crate::clock::Timestamped;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use plimsoll_api::condition::node_claim::{DRAINED, INITIALIZED};
-use plimsoll_api::{NodeClaim, Pod};
+use plimsoll_api::{NodeClaim, NodePool, Pod};
 use plimsoll_model::identity::{NodeName, PodUid};
 use plimsoll_model::names::annotation;
 use plimsoll_model::resources::Resources;
@@ -25,12 +25,9 @@ const CLOCK_TOLERANCE: Millis = Millis::from_seconds(60);
 
 /// Whether the claim has expired by this process's own clock. A plan alone may be wrong, since the clock of its watcher
 /// may be: nothing else keeps an expired node.
-pub(super) fn is_expired(claim: &NodeClaim, now: Timestamp) -> bool {
-    let Some(created) = &claim.metadata.creation_timestamp else { return false };
-    claim.spec.expire_after().value().is_some_and(|after| {
-        let after = Millis(u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
-        plimsoll_snapshot::timestamp(created).plus(after) <= now.plus(CLOCK_TOLERANCE)
-    })
+pub(super) fn is_expired(claim: &NodeClaim, pool: Option<&NodePool>, now: Timestamp) -> bool {
+    let created = plimsoll_snapshot::created(&claim.metadata);
+    plimsoll_snapshot::expires(Some(claim), pool, created).is_some_and(|at| at <= now.plus(CLOCK_TOLERANCE))
 }
 
 /// The Node of a claim.
@@ -204,13 +201,35 @@ mod tests {
             let mut claim = claim("c", &[]);
             claim.metadata.creation_timestamp = serde_json::from_value(json!(ago(3600 - seconds))).unwrap();
             claim.spec.expire_after = serde_json::from_value(json!(after)).unwrap();
-            is_expired(&claim, NOW)
+            is_expired(&claim, None, NOW)
         };
         assert_eq!([-1, 0, 60, 61].map(|seconds| expires_in(seconds, "1h")), [true, true, true, false]);
         assert!(!expires_in(0, "Never"));
         let mut unwritten = claim("c", &[]);
         unwritten.metadata.creation_timestamp = None;
-        assert!(!is_expired(&unwritten, NOW));
+        assert!(!is_expired(&unwritten, None, NOW));
+    }
+
+    /// Without it, the actuator would refuse the removals of all plans until the nodes have their full age.
+    #[test]
+    fn the_jitter_of_the_pool_counts_as_in_plans() {
+        let pool: NodePool = serde_json::from_value(json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool",
+            "metadata": {"name": "p", "annotations": {annotation::EXPIRY_JITTER: "50%"}},
+            "spec": {"template": {"spec": {"requirements": [],
+                "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "c"}}}}}))
+        .unwrap();
+        let mut claim = claim("c", &[]);
+        claim.spec.expire_after = Some("1h".parse().unwrap());
+        claim.metadata.uid = Some("uid-3".to_owned());
+        let created = NOW.0 - 3_599_000 + 60_000;
+        claim.metadata.creation_timestamp =
+            serde_json::from_value(json!(jiff::Timestamp::from_millisecond(created).unwrap())).unwrap();
+        assert!(!is_expired(&claim, None, NOW), "a second is left");
+        let expires = plimsoll_snapshot::expires(Some(&claim), Some(&pool), Timestamp(created)).unwrap();
+        assert!(expires < NOW);
+        assert!(is_expired(&claim, Some(&pool), NOW));
+        let before = Timestamp(expires.0 - 60_001);
+        assert!(!is_expired(&claim, Some(&pool), before), "the clocks may differ by a minute");
     }
 
     #[test]

@@ -213,19 +213,22 @@ fn an_invalid_on_demand_percentage_makes_the_pool_unusable() {
 }
 
 #[test]
-fn an_invalid_termination_delay_makes_the_pool_unusable() {
+fn an_invalid_annotation_about_the_lifetime_of_nodes_makes_the_pool_unusable() {
     let mut annotated = pool(&json!({}));
-    annotated["metadata"]["annotations"] = json!({"plimsoll.dev/termination-delay": "5m"});
-    let result = read(&annotated, &[class("True")], &[], &with_catalog());
-    assert_eq!((&result.not_ready, result.catalog.is_some()), (&None, true));
-    annotated["metadata"]["annotations"] = json!({"plimsoll.dev/termination-delay": "5"});
-    let result = read(&annotated, &[class("True")], &[], &with_catalog());
-    let problem = result.not_ready.unwrap();
-    assert_eq!((problem.code.as_str(), result.catalog), ("NodePoolInvalid", None));
-    assert!(problem.message.contains("plimsoll.dev/termination-delay"), "{}", problem.message);
-    let invalid = crate::invalid_annotations(&serde_json::from_value(annotated).unwrap());
-    let paths: Vec<&str> = invalid.iter().map(|it| it.path.as_str()).collect();
-    assert_eq!(paths, ["metadata.annotations[plimsoll.dev/termination-delay]"]);
+    let cases = [("plimsoll.dev/termination-delay", "5m", "5"), ("plimsoll.dev/expiry-jitter", "10%", "10")];
+    for (key, valid, invalid) in cases {
+        annotated["metadata"]["annotations"] = json!({key: valid});
+        let result = read(&annotated, &[class("True")], &[], &with_catalog());
+        assert_eq!((&result.not_ready, result.catalog.is_some()), (&None, true), "{key}");
+        annotated["metadata"]["annotations"] = json!({key: invalid});
+        let result = read(&annotated, &[class("True")], &[], &with_catalog());
+        let problem = result.not_ready.unwrap();
+        assert_eq!((problem.code.as_str(), result.catalog), ("NodePoolInvalid", None));
+        assert!(problem.message.contains(key), "{}", problem.message);
+        let invalid = crate::invalid_annotations(&serde_json::from_value(annotated.clone()).unwrap());
+        let paths: Vec<&str> = invalid.iter().map(|it| it.path.as_str()).collect();
+        assert_eq!(paths, [format!("metadata.annotations[{key}]")]);
+    }
 }
 
 #[test]
