@@ -13,6 +13,7 @@ use plimsoll_replay::simulate::Comparison;
 use plimsoll_replay::{Figures, ReplayError};
 use pools::OtherPools;
 use serde_json::{Value, json};
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 /// Exit status if a plan differs from the recorded one.
@@ -45,12 +46,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, CommandError> {
     let boot = Millis::from_seconds(arguments.boot_seconds);
     let progress = Progress::start("simulating");
     let pools_at = |recorded: &_, nodes: &_| pools.at(recorded, nodes);
-    let comparison =
-        plimsoll_replay::simulate::compare(&files, &pools_at, boot, |plans| progress.count("plans", plans));
+    let comparison = plimsoll_replay::simulate::compare(&files, &pools_at, boot, |plans| {
+        progress.count("plans", plans);
+        if pools.are_wrong() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
     drop(progress);
     let comparison = comparison.map_err(|error| failed(&error))?;
-    check_complete(arguments, comparison.plans, &comparison.truncated)?;
     pools.problems()?;
+    check_complete(arguments, comparison.plans, &comparison.truncated)?;
     let text = match arguments.output {
         Format::Table => table(&comparison, arguments.boot_seconds),
         Format::Json => output::json(&view(&comparison))?,

@@ -1,30 +1,36 @@
 //! The NodePools of `--with`, at each moment of a recording.
 
-use crate::CommandError;
 use crate::manifests::Manifests;
+use crate::{CommandError, hints, output};
 use parking_lot::Mutex;
 use plimsoll_api::{EC2NodeClass, NodePool as ApiPool};
-use plimsoll_model::identity::NodePoolName;
+use plimsoll_model::identity::{CatalogId, NodePoolName};
 use plimsoll_model::snapshot::{NodePool, Snapshot};
 use plimsoll_replay::simulate::PoolNodes;
-use plimsoll_snapshot::{Extra, Objects, Source};
+use plimsoll_snapshot::{Extra, Objects, Problem, Source};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// NodePools, and the EC2NodeClasses and NodeOverlays of the same files.
 pub(super) struct OtherPools {
     objects: Objects,
     manifests: Manifests,
-    /// What is wrong at some moment. The same at each moment.
+    /// The last recorded catalog of each node class. A class has none for a moment after each change of the class.
+    catalogs: Mutex<BTreeMap<String, CatalogId>>,
+    /// What is wrong at some moment.
     errors: Mutex<BTreeSet<String>>,
 }
 
 impl OtherPools {
     /// # Errors
-    /// If there is no NodePool.
+    /// If there is no NodePool with an EC2NodeClass.
     pub(super) fn new(mut manifests: Manifests) -> Result<Self, CommandError> {
         let mut objects = std::mem::take(&mut manifests.objects);
         if objects.node_pools.is_empty() {
             return Err(CommandError::BadInput("--with: the manifests have no NodePool".to_owned()));
+        }
+        hints::of_other_providers(&objects.node_pools).iter().for_each(|hint| output::hint(hint));
+        if !objects.node_pools.iter().any(|pool| pool.spec.template.spec.node_class_ref.is_ec2()) {
+            return Err(CommandError::BadInput("--with: no NodePool of the manifests has an EC2NodeClass".to_owned()));
         }
         let known: BTreeSet<&str> =
             objects.node_classes.iter().filter_map(|class| class.metadata.name.as_deref()).collect();
@@ -40,20 +46,32 @@ impl OtherPools {
             node_overlays: objects.node_overlays,
             ..Objects::default()
         };
-        Ok(Self { objects, manifests, errors: Mutex::default() })
+        Ok(Self { objects, manifests, catalogs: Mutex::default(), errors: Mutex::default() })
     }
 
     /// The NodePools at the time of a recorded snapshot, with the catalogs of its node classes.
     pub(super) fn at(&self, recorded: &Snapshot, nodes: &BTreeMap<NodePoolName, PoolNodes>) -> Vec<NodePool> {
-        let catalogs = recorded.node_pools.iter();
-        let catalogs = catalogs.filter_map(|pool| Some((pool.node_class.clone(), pool.catalog.clone()?))).collect();
+        let current = recorded.node_pools.iter();
+        let current = current.filter_map(|pool| Some((pool.node_class.clone(), pool.catalog.clone()?)));
+        let catalogs = {
+            let mut last = self.catalogs.lock();
+            last.extend(current);
+            last.clone()
+        };
         let extra = Extra { source: Source::Files, now: recorded.now, catalogs, ..Extra::default() };
         let (snapshot, problems) = plimsoll_snapshot::build(&self.objects, &extra);
         let mut errors: Vec<String> = problems.iter().map(|one| self.manifests.locate(one).to_string()).collect();
         let mut pools = snapshot.node_pools;
         for pool in &mut pools {
             if let Some(problem) = &pool.not_ready {
-                errors.push(format!("NodePool {}: {}", pool.name, problem.message));
+                let problem = Problem {
+                    kind: "NodePool".to_owned(),
+                    name: pool.name.0.clone(),
+                    field: "spec.template.spec.nodeClassRef".to_owned(),
+                    message: problem.message.clone(),
+                    left_out: false,
+                };
+                errors.push(self.manifests.locate(&problem).to_string());
             }
             let named = |one: &&ApiPool| one.metadata.name.as_deref() == Some(pool.name.as_str());
             let Some(own) = self.objects.node_pools.iter().find(named) else { continue };
@@ -62,6 +80,11 @@ impl OtherPools {
         }
         self.errors.lock().extend(errors);
         pools
+    }
+
+    /// Whether something was wrong with the NodePools.
+    pub(super) fn are_wrong(&self) -> bool {
+        !self.errors.lock().is_empty()
     }
 
     /// # Errors

@@ -15,6 +15,11 @@ const PODS: &str = "docs/examples/plan";
 
 /// Records two plans, ten minutes apart, for the example of `plimsoll plan`.
 fn record(folder: &Path, change: impl Fn(usize, &mut Plan)) {
+    record_of(folder, |_, _| (), change);
+}
+
+/// As [`record`], for snapshots that `edit` has changed.
+fn record_of(folder: &Path, edit: impl Fn(usize, &mut Snapshot), change: impl Fn(usize, &mut Plan)) {
     let example = crate::repository(PODS).display().to_string();
     let run = plimsoll(&["plan", "-f", &example, "-o", "request", "--now", "2026-01-02T00:00:00Z"]);
     let request: PlanRequest = request_of(&run.stdout);
@@ -26,6 +31,7 @@ fn record(folder: &Path, change: impl Fn(usize, &mut Plan)) {
     for (position, minutes) in [0, 10].into_iter().enumerate() {
         snapshot.sequence = position as u64 + 1;
         snapshot.now = Timestamp(snapshot.now.0 + minutes * 60_000);
+        edit(position, &mut snapshot);
         let mut plan = in_process::solve(&snapshot, &known, &PlanOptions::default()).unwrap().check().unwrap();
         change(position, &mut plan);
         let entry = PlannedEntry {
@@ -117,6 +123,25 @@ fn other_pools_are_simulated_beside_the_recorded_ones() {
 }
 
 #[test]
+fn a_node_class_without_a_catalog_for_a_moment_keeps_its_last_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let recording = folder.path().join("recording");
+    // As after a change of the class, until the actuator has sent its new catalog.
+    let edit = |position: usize, snapshot: &mut Snapshot| {
+        if position == 1 {
+            snapshot.node_pools[0].catalog = None;
+        }
+    };
+    record_of(&recording, edit, |_, _| ());
+    let pools = pools(folder.path(), &["{key: kubernetes.io/arch, operator: In, values: [amd64]}"]);
+    let arguments = ["replay", recording.to_str().unwrap(), "--with", pools.to_str().unwrap(), "-o", "json"];
+    let run = plimsoll(&arguments).json();
+    let other = &run["otherPools"];
+    assert_eq!((run["plans"].as_u64(), other["waitingAtEnd"].as_u64()), (Some(2), Some(0)), "{run:#}");
+    assert!(other["usdPerHourAtEnd"].as_f64().unwrap() > 0.0, "{run:#}");
+}
+
+#[test]
 fn truncated_files_are_named_and_nothing_is_no_success() {
     let folder = tempfile::tempdir().unwrap();
     let recording = folder.path().join("recording");
@@ -158,8 +183,14 @@ fn wrong_input_is_named() {
     std::fs::write(&pools, text).unwrap();
     let run = plimsoll(&["replay", recording, "--with", pools.to_str().unwrap()]);
     assert_eq!(run.status, 2);
-    let expected = "NodePool other: no instance types are known for EC2NodeClass \"missing\"";
+    let expected = "pools.yaml: document 1: NodePool other: spec.template.spec.nodeClassRef: no instance types are \
+                    known for EC2NodeClass \"missing\"";
     assert!(run.stderr.contains(expected), "{}", run.stderr);
+    let text = std::fs::read_to_string(&pools).unwrap();
+    std::fs::write(&pools, text.replace("karpenter.k8s.aws, kind: EC2NodeClass", "a.b, kind: C")).unwrap();
+    let run = plimsoll(&["replay", recording, "--with", pools.to_str().unwrap()]);
+    let problem = "error: --with: no NodePool of the manifests has an EC2NodeClass";
+    run.refused(&["NodePool other belongs to another provider", problem]);
     let run = plimsoll(&["replay", recording, "--boot-seconds", "5"]);
     assert!(run.status == 2 && run.stderr.contains("--with"), "{}", run.stderr);
     let run = plimsoll(&["replay", recording, "--with", pools.to_str().unwrap(), "--boot-seconds", "0"]);

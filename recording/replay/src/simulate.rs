@@ -19,6 +19,7 @@ use plimsoll_model::snapshot::{NodePool, PodState, Snapshot, UnavailableOffering
 use plimsoll_model::time::{Millis, Timestamp};
 use plimsoll_recording::Step;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 /// Nodes of a NodePool.
@@ -58,7 +59,7 @@ pub struct Comparison {
 }
 
 /// Simulates the period of the files with `pools`. New nodes take `boot` from purchase to service. Calls `progress`
-/// with the number of recorded plans so far.
+/// with the number of recorded plans so far, which may end the simulation there.
 ///
 /// # Errors
 /// If a file cannot be read.
@@ -66,12 +67,12 @@ pub fn compare(
     files: &[PathBuf],
     pools: Pools<'_>,
     boot: Millis,
-    mut progress: impl FnMut(usize),
+    mut progress: impl FnMut(usize) -> ControlFlow<()>,
 ) -> Result<Comparison, ReplayError> {
     let mut recorded = Recorded::default();
     let (mut same, mut other) = (Simulation::new(boot), Simulation::new(boot));
     let (mut cluster, mut period, mut plans, mut truncated) = (String::new(), None, 0, Vec::new());
-    for file in files {
+    'files: for file in files {
         let mut reader = open(file, &mut cluster)?;
         while let Some(step) = reader.next_step()? {
             match step {
@@ -95,7 +96,9 @@ pub fn compare(
                     let first = period.map_or(snapshot.now, |(first, _)| first);
                     period = Some((first, snapshot.now));
                     plans += 1;
-                    progress(plans);
+                    if progress(plans).is_break() {
+                        break 'files;
+                    }
                 }
             }
         }

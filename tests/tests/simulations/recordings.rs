@@ -4,6 +4,7 @@ use plimsoll_model::time::Millis;
 use plimsoll_replay::{Figures, files, same, simulate};
 use plimsoll_sim::plimsoll::{Options, Role};
 use plimsoll_tests::{MINUTE, Setup, TestCluster};
+use std::ops::ControlFlow;
 use std::path::Path;
 
 /// A scale-up, a new leader of the watchers in the middle of another, and a scale-down with consolidation.
@@ -43,7 +44,8 @@ async fn the_simulation_of_a_recording_costs_about_what_was_recorded() {
     recorded(folder.path()).await;
     let boot = Millis::from_seconds(45);
     let files = files(folder.path()).unwrap();
-    let compared = simulate::compare(&files, &|recorded, _| recorded.node_pools.clone(), boot, |_| ()).unwrap();
+    let on = |_: usize| ControlFlow::Continue(());
+    let compared = simulate::compare(&files, &|recorded, _| recorded.node_pools.clone(), boot, on).unwrap();
     assert_eq!(compared.same_pools, compared.other_pools);
     let Figures { micro_usd, launched, .. } = compared.recorded;
     assert!(micro_usd > 0 && launched > 0, "{compared:?}");

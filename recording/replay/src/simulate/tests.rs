@@ -11,7 +11,11 @@ fn compared(snapshots: &[Snapshot], pools: Pools<'_>) -> Comparison {
     let folder = tempfile::tempdir().unwrap();
     record(folder.path(), snapshots, |_, _| ());
     let mut counts = Vec::new();
-    let comparison = compare(&crate::files(folder.path()).unwrap(), pools, BOOT, |plans| counts.push(plans)).unwrap();
+    let count = |plans: usize| {
+        counts.push(plans);
+        ControlFlow::Continue(())
+    };
+    let comparison = compare(&crate::files(folder.path()).unwrap(), pools, BOOT, count).unwrap();
     assert_eq!(counts, (1..=snapshots.len()).collect::<Vec<_>>());
     comparison
 }
@@ -49,6 +53,16 @@ fn pods_wait_for_the_boot_and_nodes_cost_from_their_launch() {
     // Nothing was launched in the recorded cluster, where the pod waits all the time.
     let recorded = Figures { waited: Millis::from_seconds(7200), waiting: 1, ..Figures::default() };
     assert_eq!((comparison.recorded, comparison.plans), (recorded, 2));
+}
+
+#[test]
+fn the_caller_may_end_the_simulation() {
+    let folder = tempfile::tempdir().unwrap();
+    record(folder.path(), &[0, 1, 2].map(|hour| snapshot(hour * HOUR, pods(1), vec![])), |_, _| ());
+    let files = crate::files(folder.path()).unwrap();
+    let end = |plans: usize| if plans == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+    let comparison = compare(&files, &same_pools, BOOT, end).unwrap();
+    assert_eq!((comparison.plans, comparison.recorded.waited), (2, Millis::from_seconds(3600)));
 }
 
 #[test]
