@@ -1,8 +1,9 @@
 //! What a period cost: money, evictions and waiting.
 
-use plimsoll_model::catalog::Catalog;
-use plimsoll_model::identity::CatalogId;
+use plimsoll_model::catalog::{Catalog, Offering};
+use plimsoll_model::identity::{CatalogId, NodeName};
 use plimsoll_model::money::MicroUsdPerHour;
+use plimsoll_model::names::label::{INSTANCE_TYPE, ZONE};
 use plimsoll_model::snapshot::{Node, NodePool};
 use plimsoll_model::time::{Millis, Timestamp};
 use std::collections::BTreeMap;
@@ -35,6 +36,8 @@ pub struct Figures {
 pub(crate) struct Meter {
     pub(crate) figures: Figures,
     since: Option<Timestamp>,
+    /// Price of each node at last.
+    last: BTreeMap<NodeName, MicroUsdPerHour>,
     /// Millionths of a US dollar per hour, times milliseconds.
     spent: i128,
 }
@@ -52,9 +55,13 @@ impl Meter {
 
     /// Sets the nodes and the waiting pods from now on.
     pub(crate) fn set<'a>(&mut self, nodes: impl Iterator<Item = &'a Node>, prices: &Prices<'_>, waiting: usize) {
-        let of_pools = nodes.filter_map(|node| prices.of(node));
-        let (count, hourly) = of_pools.fold((0, 0_i64), |(count, sum), price| (count + 1, sum.saturating_add(price.0)));
-        (self.figures.nodes, self.figures.hourly, self.figures.waiting) = (count, MicroUsdPerHour(hourly), waiting);
+        // A catalog may no longer have what a node was bought as, and a NodePool may have no catalog for a while.
+        let price = |node: &Node| prices.of(node).or_else(|| self.last.get(&node.name).copied()).unwrap_or_default();
+        let counted = nodes.filter(|node| is_counted(node));
+        self.last = counted.map(|node| (node.name.clone(), price(node))).collect();
+        let hourly = self.last.values().fold(0_i64, |sum, price| sum.saturating_add(price.0));
+        let hourly = MicroUsdPerHour(hourly);
+        (self.figures.nodes, self.figures.hourly, self.figures.waiting) = (self.last.len(), hourly, waiting);
     }
 }
 
@@ -67,17 +74,17 @@ impl<'a> Prices<'a> {
         Self(pools.iter().filter_map(catalog).collect())
     }
 
-    /// The price of a node with an instance: zero if its catalog lacks the offering. `None` for nodes outside of pools,
-    /// and for claims whose instance is not known yet.
-    pub(crate) fn of(&self, node: &Node) -> Option<MicroUsdPerHour> {
-        use plimsoll_model::names::label::{INSTANCE_TYPE, ZONE};
+    /// The price of a node, if a catalog has what it was bought as.
+    fn of(&self, node: &Node) -> Option<MicroUsdPerHour> {
         let pool = node.node_pool.as_ref()?;
-        if !node.labels.contains_key(INSTANCE_TYPE) || !node.labels.contains_key(ZONE) {
-            return None;
-        }
         // A pool that is gone still has nodes, which any catalog may price.
         let own = self.0.get(pool.as_str()).copied();
         let offering = own.into_iter().chain(self.0.values().copied()).find_map(|one| one.offering_of(&node.labels));
-        Some(offering.map_or(MicroUsdPerHour(0), |offering| offering.list_price()))
+        offering.map(Offering::list_price)
     }
+}
+
+/// Whether a node costs something here: not one outside of pools, nor a claim whose instance is not known yet.
+fn is_counted(node: &Node) -> bool {
+    node.node_pool.is_some() && [INSTANCE_TYPE, ZONE].iter().all(|label| node.labels.contains_key(*label))
 }

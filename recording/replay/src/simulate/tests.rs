@@ -82,6 +82,16 @@ fn pods_that_are_gone_leave_a_node_that_is_removed() {
 }
 
 #[test]
+fn nodes_cost_also_while_their_pool_has_no_catalog() {
+    let at = |seconds| snapshot(seconds, vec![pod("web-0", "web", Some("n"))], vec![node("n", "default", 2)]);
+    let mut not_ready = at(HOUR);
+    not_ready.node_pools[0].catalog = None;
+    let comparison = compared(&[at(0), not_ready, at(2 * HOUR)], &same_pools);
+    // 0.1 USD/h in both hours.
+    assert_eq!((comparison.recorded.micro_usd, comparison.same_pools.micro_usd), (200_000, 200_000));
+}
+
+#[test]
 fn a_replacement_is_in_service_before_its_pods_move() {
     // A pod of 1.5 CPUs alone on a node of 8 CPUs: a node of 2 replaces it.
     let bound = || vec![pod("web-0", "web", Some("big"))];
