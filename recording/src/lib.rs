@@ -9,6 +9,7 @@
 
 #![deny(clippy::indexing_slicing)]
 
+mod catalogs;
 mod files;
 mod read;
 mod write;

@@ -1,5 +1,6 @@
 //! Reads a recording.
 
+use crate::catalogs::KnownCatalogs;
 use crate::{FORMAT, MAX_ENTRY_BYTES};
 use flate2::read::GzDecoder;
 use plimsoll_model::catalog::Catalog;
@@ -8,8 +9,9 @@ use plimsoll_model::identity::CatalogId;
 use plimsoll_model::plan::{Plan, PlanOptions};
 use plimsoll_model::snapshot::{Snapshot, SnapshotIndex};
 use plimsoll_model::time::Timestamp;
+use plimsoll_proto::catalog::v1 as catalog_wire;
 use plimsoll_proto::delta::Mirror;
-use plimsoll_proto::protocol::protocol_of;
+use plimsoll_proto::protocol::{PROTOCOL, protocol_of};
 use plimsoll_proto::recording::v1 as wire;
 use plimsoll_proto::recording::v1::entry::Entry as Kind;
 use prost::Message as _;
@@ -91,9 +93,12 @@ pub struct Reader {
     entry: usize,
     cluster: String,
     version: String,
+    protocol: u32,
     at: Timestamp,
     mirror: Mirror,
     catalogs: BTreeMap<CatalogId, Catalog>,
+    /// Ids of `catalogs`.
+    known: KnownCatalogs,
     truncated: bool,
     limits: SnapshotLimits,
     /// Encoded size of the last full snapshot, so far.
@@ -118,9 +123,11 @@ impl Reader {
             entry: 0,
             cluster: String::new(),
             version: String::new(),
+            protocol: PROTOCOL,
             at: Timestamp(0),
             mirror: Mirror::default(),
             catalogs: BTreeMap::new(),
+            known: KnownCatalogs::default(),
             truncated: false,
             limits,
             snapshot_bytes: 0,
@@ -134,7 +141,7 @@ impl Reader {
             let problem = format!("format {} is later than {FORMAT}, which this version reads", header.format);
             return Err(reader.invalid(problem));
         }
-        protocol_of("recording", header.protocol).map_err(|error| reader.invalid(error))?;
+        reader.protocol = protocol_of("recording", header.protocol).map_err(|error| reader.invalid(error))?;
         (reader.cluster, reader.version) = (header.cluster, header.version);
         Ok(reader)
     }
@@ -169,7 +176,7 @@ impl Reader {
         self.mirror.indexed()
     }
 
-    /// The catalogs so far.
+    /// The catalogs of the current snapshot, and some of earlier ones.
     #[must_use]
     pub fn catalogs(&self) -> &BTreeMap<CatalogId, Catalog> {
         &self.catalogs
@@ -187,8 +194,7 @@ impl Reader {
                 None => None,
                 Some(Kind::Header(_)) => return Err(self.invalid("a second header")),
                 Some(Kind::Catalog(catalog)) => {
-                    let catalog = Catalog::try_from(catalog).map_err(|error| self.invalid(error))?;
-                    self.catalogs.insert(catalog.id(), catalog);
+                    self.catalog(catalog)?;
                     None
                 }
                 Some(Kind::SnapshotChunk(chunk)) => {
@@ -206,7 +212,11 @@ impl Reader {
                     self.check_objects()?;
                     None
                 }
-                Some(Kind::Planned(planned)) => Some(self.planned(planned)?),
+                Some(Kind::Planned(planned)) => {
+                    let step = self.planned(planned)?;
+                    self.forget_catalogs();
+                    Some(step)
+                }
                 Some(Kind::Reported(wire::Reported { cycle_id, outcome })) => {
                     let outcome = outcome.ok_or_else(|| self.invalid("reported.outcome is not set"))?;
                     let outcome = Outcome::try_from(outcome).map_err(|error| self.invalid(error))?;
@@ -218,6 +228,26 @@ impl Reader {
             }
         }
         Ok(None)
+    }
+
+    fn catalog(&mut self, catalog: catalog_wire::Catalog) -> Result<(), ReadError> {
+        // The id of another version may cover other fields, so it cannot be checked.
+        let is_checked = self.protocol == PROTOCOL || catalog.id.is_empty();
+        let other = (!is_checked).then(|| CatalogId(catalog.id.clone()));
+        let id = if is_checked { catalog.id.clone() } else { String::new() };
+        let catalog = Catalog::try_from(catalog_wire::Catalog { id, ..catalog }).map_err(|error| self.invalid(error))?;
+        let id = other.unwrap_or_else(|| catalog.id());
+        self.known.add(id.clone());
+        self.catalogs.insert(id, catalog);
+        Ok(())
+    }
+
+    fn forget_catalogs(&mut self) {
+        let pools = self.mirror.snapshot().into_iter().flat_map(|snapshot| &snapshot.node_pools);
+        let needed = pools.filter_map(|pool| pool.catalog.clone()).collect();
+        for id in self.known.forget(&needed) {
+            self.catalogs.remove(&id);
+        }
     }
 
     fn check_objects(&self) -> Result<(), ReadError> {

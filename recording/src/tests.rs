@@ -3,6 +3,7 @@ mod damaged;
 use super::*;
 use plimsoll_model::catalog::{CapacityType, Catalog};
 use plimsoll_model::execution::{Outcome, OutcomeStatus};
+use plimsoll_model::identity::CatalogId;
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::plan::{Launch, OfferingChoice, Plan, PlanOptions};
 use plimsoll_model::resources::Resources;
@@ -122,6 +123,23 @@ fn catalogs_are_written_once_per_file() {
     }
     // The first step is the full snapshot.
     assert_eq!(known, [1, 1, 1, 2]);
+}
+
+#[test]
+fn few_catalogs_stay_in_memory_and_one_that_returns_is_written_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut writer = writer(folder.path(), UNLIMITED);
+    (0..20).chain([0]).zip(1..).for_each(|(region, sequence)| {
+        record(&mut writer, sequence, &format!("region-{region}")).unwrap();
+    });
+    let mut reader = Reader::open(&files(folder.path()).unwrap()[0]).unwrap();
+    let mut most = 0;
+    while reader.next_step().unwrap().is_some() {
+        most = most.max(reader.catalogs().len());
+    }
+    assert_eq!(most, 16);
+    let last = CatalogId(catalog("region-0").id.clone());
+    assert!(reader.catalogs().contains_key(&last));
 }
 
 #[test]

@@ -1,9 +1,11 @@
 //! Writes a recording.
 
+use crate::catalogs::KnownCatalogs;
 use crate::{FORMAT, MAX_ENTRY_BYTES, files};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use plimsoll_model::execution::Outcome;
+use plimsoll_model::identity::CatalogId;
 use plimsoll_model::plan::{Plan, PlanOptions};
 use plimsoll_model::snapshot::Snapshot;
 use plimsoll_model::time::Timestamp;
@@ -15,7 +17,6 @@ use plimsoll_proto::recording::v1 as wire;
 use plimsoll_proto::recording::v1::entry::Entry as Kind;
 use plimsoll_proto::snapshot::v1::Delta;
 use prost::Message as _;
-use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::PathBuf;
@@ -141,7 +142,7 @@ impl Writer {
             path,
             encoder: GzEncoder::new(file, Compression::default()),
             first: None,
-            catalogs: BTreeSet::new(),
+            catalogs: KnownCatalogs::default(),
             last: None,
             buffer: Vec::new(),
         };
@@ -181,8 +182,8 @@ struct OpenFile {
     encoder: GzEncoder<File>,
     /// Size with the first plan, once it is complete.
     first: Option<u64>,
-    /// Catalogs that the file contains.
-    catalogs: BTreeSet<String>,
+    /// Catalogs that need not be written again.
+    catalogs: KnownCatalogs,
     /// The last snapshot of the file, and its checksum.
     last: Option<(Arc<Snapshot>, u64)>,
     buffer: Vec<u8>,
@@ -193,7 +194,7 @@ impl OpenFile {
     fn planned(&mut self, entry: &PlannedEntry<'_>, plan: &[u8]) -> io::Result<()> {
         let at = entry.at;
         for catalog in entry.catalogs {
-            if self.catalogs.insert(catalog.id.clone()) {
+            if self.catalogs.add(CatalogId(catalog.id.clone())) {
                 self.write(at, Kind::Catalog(catalog.as_ref().clone()))?;
             }
         }
@@ -213,6 +214,7 @@ impl OpenFile {
         }
         self.last = Some((Arc::clone(entry.snapshot), entry.checksum));
         self.encoder.write_all(plan)?;
+        self.catalogs.forget(&entry.catalogs.iter().map(|catalog| CatalogId(catalog.id.clone())).collect());
         self.encoder.flush()
     }
 

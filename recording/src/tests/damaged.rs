@@ -108,6 +108,26 @@ fn other_files_are_refused_by_name() {
     assert!(matches!(Reader::open(&file), Err(ReadError::Io { .. })));
 }
 
+#[test]
+fn ids_of_catalogs_are_checked_if_the_version_computes_them_alike() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("plimsoll-x.recording.gz");
+    let read = |protocol: u32| {
+        use plimsoll_proto::recording::v1::{Entry, Header, entry};
+        let header = entry::Entry::Header(Header { format: FORMAT, protocol, ..Default::default() });
+        let other = catalog_wire::Catalog { id: "other".to_owned(), ..catalog("r").as_ref().clone() };
+        let entries = [header, entry::Entry::Catalog(other)].map(|entry| Entry { at_unix_ms: 0, entry: Some(entry) });
+        let bytes = entries.map(|entry| prost::Message::encode_length_delimited_to_vec(&entry)).concat();
+        std::fs::write(&file, gzip(&bytes)).unwrap();
+        let mut reader = Reader::open(&file).unwrap();
+        let end = reader.next_step().map(|step| step.is_none()).map_err(|error| error.to_string());
+        (end, reader.catalogs().keys().map(|id| id.0.clone()).collect::<Vec<_>>())
+    };
+    assert_eq!(read(1), (Ok(true), vec!["other".to_owned()]));
+    let (error, known) = read(plimsoll_proto::protocol::PROTOCOL);
+    assert!(error.unwrap_err().contains("entry 2: catalog.id: is other") && known.is_empty());
+}
+
 fn gzip(bytes: &[u8]) -> Vec<u8> {
     use std::io::Write as _;
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
