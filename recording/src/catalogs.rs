@@ -3,8 +3,8 @@
 use plimsoll_model::identity::CatalogId;
 use std::collections::BTreeSet;
 
-/// Maximum catalogs beside those that a plan needs. Each takes some MiB in memory, and each price change creates another
-/// one.
+/// Maximum catalogs beside those that a plan needs. Each takes some MiB in memory, and each price change creates one
+/// more.
 const MAX_OTHERS: usize = 16;
 
 /// Ids of catalogs in the order in which they were written. Writer and reader forget the same ones, so a catalog that

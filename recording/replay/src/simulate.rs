@@ -11,11 +11,12 @@ mod workload;
 use crate::figures::{Figures, Meter, Prices};
 use crate::{ReplayError, open};
 use cluster::Cluster;
-use plimsoll_model::catalog::Catalog;
+use plimsoll_model::catalog::{Catalog, reservation_resource};
 use plimsoll_model::execution::OutcomeStatus;
 use plimsoll_model::identity::{ActionId, CatalogId, NodePoolName, PodUid};
+use plimsoll_model::names::label;
 use plimsoll_model::plan::{Plan, PlanOptions};
-use plimsoll_model::snapshot::{NodePool, PodState, Snapshot, UnavailableOffering};
+use plimsoll_model::snapshot::{Node, NodePool, NodeState, PodState, ReservationCount, Snapshot, UnavailableOffering};
 use plimsoll_model::time::{Millis, Timestamp};
 use plimsoll_recording::Step;
 use std::collections::{BTreeMap, BTreeSet};
@@ -270,8 +271,9 @@ impl<'a> Simulation<'a> {
     }
 
     fn plan(&mut self, moment: &Moment<'_>, options: &PlanOptions) {
-        let at = Snapshot { now: moment.now, node_pools: moment.recorded.node_pools.clone(), ..Snapshot::default() };
-        let pools = (moment.pools)(&at, &self.cluster.pool_nodes());
+        let nodes = self.cluster.pool_nodes();
+        let at = Snapshot { now: moment.now, node_pools: moment.node_pools(&nodes), ..Snapshot::default() };
+        let pools = (moment.pools)(&at, &nodes);
         if self.cluster.delete_nodes_without_pool(&pools) {
             self.due = Due::Any;
         }
@@ -307,6 +309,39 @@ struct Moment<'a> {
 }
 
 impl Moment<'_> {
+    /// The recorded NodePools. Their budgets count the `simulated` nodes that are being removed instead of the recorded
+    /// ones.
+    fn node_pools(&self, simulated: &BTreeMap<NodePoolName, PoolNodes>) -> Vec<NodePool> {
+        let recorded = pool_nodes(self.recorded.nodes.iter());
+        let leaving = |nodes: &BTreeMap<NodePoolName, PoolNodes>, pool: &NodePoolName| {
+            nodes.get(pool).map_or(0, |nodes| nodes.leaving)
+        };
+        let mut pools = self.recorded.node_pools.clone();
+        for pool in &mut pools {
+            let (recorded, simulated) = (leaving(&recorded, &pool.name), leaving(simulated, &pool.name));
+            // It is not known whether a budget that allows none is used up or does not allow any.
+            for allowed in pool.disruption.allowed.values_mut().filter(|allowed| **allowed > 0) {
+                *allowed = allowed.saturating_add(recorded).saturating_sub(simulated);
+            }
+        }
+        pools
+    }
+
+    /// Free instances of capacity reservations, if the simulated `nodes` hold theirs instead of the recorded nodes.
+    /// Nodes that are not launched yet are among the free ones.
+    fn reservations<'n>(&self, nodes: impl Iterator<Item = &'n Node>) -> Vec<ReservationCount> {
+        let mut reservations = self.recorded.reservations.clone();
+        if reservations.is_empty() {
+            return reservations;
+        }
+        let (recorded, simulated) = (reserved(self.recorded.nodes.iter()), reserved(nodes));
+        for one in &mut reservations {
+            let count = |held: &BTreeMap<&str, u32>| held.get(one.id.as_str()).copied().unwrap_or_default();
+            one.free = one.free.saturating_add(count(&recorded)).saturating_sub(count(&simulated));
+        }
+        reservations
+    }
+
     /// The recorded offerings without capacity, which may be tried again at the recorded time.
     fn unavailable_offerings(&self) -> Vec<UnavailableOffering> {
         let mut offerings = self.recorded.unavailable_offerings.clone();
@@ -314,6 +349,30 @@ impl Moment<'_> {
         offerings.iter_mut().for_each(|one| one.remaining = Millis(one.remaining.0.saturating_add(more.0)));
         offerings
     }
+}
+
+/// Nodes of each NodePool.
+fn pool_nodes<'n>(nodes: impl Iterator<Item = &'n Node>) -> BTreeMap<NodePoolName, PoolNodes> {
+    let mut pools: BTreeMap<NodePoolName, PoolNodes> = BTreeMap::new();
+    for node in nodes.filter(|node| node.state == NodeState::Initialized) {
+        let Some(pool) = &node.node_pool else { continue };
+        let nodes = pools.entry(pool.clone()).or_default();
+        nodes.in_service += 1;
+        nodes.leaving += u32::from(node.deleting);
+    }
+    pools
+}
+
+/// How many instances of each capacity reservation the nodes hold, beside those that they count in `limit_usage`.
+fn reserved<'n>(nodes: impl Iterator<Item = &'n Node>) -> BTreeMap<&'n str, u32> {
+    let mut held = BTreeMap::new();
+    for node in nodes {
+        let Some(id) = node.labels.get(label::CAPACITY_RESERVATION_ID) else { continue };
+        if node.limit_usage.get(&reservation_resource(id)) == 0 {
+            *held.entry(id.as_str()).or_default() += 1;
+        }
+    }
+    held
 }
 
 #[cfg(test)]

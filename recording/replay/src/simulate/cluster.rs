@@ -3,7 +3,7 @@
 mod removals;
 
 use super::workload::{Kind, by_kind};
-use super::{Moment, PoolNodes};
+use super::{Moment, PoolNodes, pool_nodes};
 use crate::figures::Figures;
 use plimsoll_kubesched::{ClusterState, Nominated};
 use plimsoll_model::identity::{NodeName, NodePoolName, PodUid, ShapeId};
@@ -67,14 +67,7 @@ impl Cluster {
     }
 
     pub(super) fn pool_nodes(&self) -> BTreeMap<NodePoolName, PoolNodes> {
-        let mut pools: BTreeMap<NodePoolName, PoolNodes> = BTreeMap::new();
-        for node in self.nodes.values().filter(|node| node.state == NodeState::Initialized) {
-            let Some(pool) = &node.node_pool else { continue };
-            let nodes = pools.entry(pool.clone()).or_default();
-            nodes.in_service += 1;
-            nodes.leaving += u32::from(node.deleting);
-        }
-        pools
+        pool_nodes(self.nodes())
     }
 
     /// The snapshot that a plan is made for.
@@ -87,7 +80,7 @@ impl Cluster {
             daemon_sets: moment.recorded.daemon_sets.clone(),
             pod_disruption_budgets: moment.recorded.pod_disruption_budgets.clone(),
             unavailable_offerings: moment.unavailable_offerings(),
-            reservations: moment.recorded.reservations.clone(),
+            reservations: moment.reservations(self.nodes()),
             capacity_quotas: moment.recorded.capacity_quotas.clone(),
             ..Snapshot::default()
         };
@@ -163,7 +156,7 @@ impl Cluster {
         self.pods.extend(pods.map(|pod| (pod.uid.clone(), Pod { terminating: false, ..pod.clone() })));
     }
 
-    /// Nodes outside of pools come and go as recorded.
+    /// Nodes outside of pools come, change and go as recorded.
     fn follow_other_nodes(&mut self, recorded: &Snapshot) -> bool {
         let others = recorded.nodes.iter().filter(|node| node.node_pool.is_none());
         let others: BTreeMap<&NodeName, &Node> = others.map(|node| (&node.name, node)).collect();
@@ -171,13 +164,24 @@ impl Cluster {
         let gone: Vec<NodeName> = self.nodes.values().filter(is_gone).map(|node| node.name.clone()).collect();
         let mut changed = !gone.is_empty();
         gone.iter().for_each(|node| _ = self.remove(node, recorded.now));
+        if others.is_empty() {
+            return changed;
+        }
+        // Pods of DaemonSets come after their node.
+        let is_daemon = |pod: &Pod| {
+            pod.stays_with_node && matches!(&pod.state, PodState::Bound(node) if others.contains_key(node))
+        };
+        let before = self.pods.len();
+        self.pods.retain(|_, pod| !is_daemon(pod));
+        let daemons = recorded.pods.iter().filter(|pod| is_daemon(pod));
+        self.pods.extend(daemons.map(|pod| (pod.uid.clone(), pod.clone())));
+        changed |= self.pods.len() != before;
         for (name, node) in others {
-            if !self.nodes.contains_key(name) {
+            // A node outside of pools does not wait for `consolidateAfter`.
+            let differs = |own: &Node| *own != Node { idle_since: own.idle_since, ..node.clone() };
+            if self.nodes.get(name).is_none_or(differs) {
                 changed = true;
                 self.nodes.insert(name.clone(), node.clone());
-                let daemons = recorded.pods.iter().filter(|pod| pod.stays_with_node);
-                let own = daemons.filter(|pod| pod.state == PodState::Bound(name.clone()));
-                self.pods.extend(own.map(|pod| (pod.uid.clone(), pod.clone())));
             }
         }
         changed

@@ -2,6 +2,7 @@ use super::*;
 use crate::samples::{START, catalog, node, pod, pool, record, snapshot};
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::requirements::{NodeSelectorRequirement, Operator};
+use plimsoll_model::snapshot::{DisruptionReason, Pod};
 
 const BOOT: Millis = Millis::from_seconds(60);
 const HOUR: i64 = 3600;
@@ -32,7 +33,7 @@ fn large_nodes(_: &Snapshot, _: &BTreeMap<NodePoolName, PoolNodes>) -> Vec<NodeP
     vec![large]
 }
 
-fn pods(count: usize) -> Vec<plimsoll_model::snapshot::Pod> {
+fn pods(count: usize) -> Vec<Pod> {
     (0..count).map(|number| pod(&format!("web-{number}"), "web", None)).collect()
 }
 
@@ -135,6 +136,62 @@ fn nodes_outside_of_pools_come_and_go_as_recorded() {
     // The pod runs on the foreign node for an hour, which costs nothing here, then on its own.
     assert_eq!((figures.launched, figures.nodes, figures.micro_usd), (1, 1, 100_000));
     assert_eq!((figures.evicted, figures.waited), (0, Millis(0)), "it had a node before");
+}
+
+#[test]
+fn nodes_outside_of_pools_change_as_recorded() {
+    let foreign = |cordoned| {
+        let mut node = node("foreign", "default", 8);
+        (node.node_pool, node.node_claim, node.cordoned) = (None, None, cordoned);
+        vec![node]
+    };
+    let daemon = || Pod { stays_with_node: true, ..pod("daemon", "web", Some("foreign")) };
+    // It is in service after an hour, with a pod of a DaemonSet. Five pods of 1.5 CPUs fit on it, so four beside that.
+    let with_daemon = |count| [pods(count), vec![daemon()]].concat();
+    let steps = [
+        snapshot(0, vec![], foreign(true)),
+        snapshot(HOUR, with_daemon(0), foreign(false)),
+        snapshot(2 * HOUR, with_daemon(4), foreign(false)),
+        snapshot(3 * HOUR, with_daemon(5), foreign(false)),
+        snapshot(4 * HOUR, with_daemon(5), foreign(false)),
+    ];
+    let before = compared(&steps[..3], &same_pools).same_pools;
+    assert_eq!((before.launched, before.waiting), (0, 0));
+    assert_eq!(compared(&steps, &same_pools).same_pools.launched, 1);
+}
+
+#[test]
+fn budgets_count_the_simulated_nodes_that_are_being_removed() {
+    let mut recorded = snapshot(0, vec![], vec![node("a", "default", 2), node("b", "default", 2)]);
+    recorded.nodes[0].deleting = true;
+    recorded.node_pools[0].disruption.allowed = [(DisruptionReason::Empty, 2), (DisruptionReason::Drifted, 0)].into();
+    let moment = Moment { now: START, recorded: &recorded, catalogs: &BTreeMap::new(), pools: &same_pools };
+    let allowed = |leaving| {
+        let nodes = BTreeMap::from([(NodePoolName::from("default"), PoolNodes { in_service: 5, leaving })]);
+        let allowed = &moment.node_pools(&nodes)[0].disruption.allowed;
+        (allowed[&DisruptionReason::Empty], allowed[&DisruptionReason::Drifted])
+    };
+    assert_eq!([0, 1, 2, 9].map(allowed), [(3, 0), (2, 0), (1, 0), (0, 0)]);
+}
+
+#[test]
+fn simulated_nodes_hold_the_instances_of_reservations() {
+    let reserved = |name: &str, is_launched: bool| {
+        let mut node = node(name, "default", 2);
+        node.labels.insert(label::CAPACITY_RESERVATION_ID.to_owned(), "cr-1".to_owned());
+        node.limit_usage.set(&reservation_resource("cr-1"), i64::from(!is_launched));
+        node
+    };
+    // Three instances: one is held, and two are free, one of them for a node that is not launched yet.
+    let mut recorded = snapshot(0, vec![], vec![reserved("a", true), reserved("b", false)]);
+    recorded.reservations = vec![ReservationCount { id: "cr-1".to_owned(), free: 2 }];
+    let moment = Moment { now: START, recorded: &recorded, catalogs: &BTreeMap::new(), pools: &same_pools };
+    let free = |nodes: &[Node]| moment.reservations(nodes.iter())[0].free;
+    assert_eq!(free(&recorded.nodes), 2);
+    assert_eq!(free(&[]), 3);
+    assert_eq!(free(&["a", "b", "c"].map(|name| reserved(name, true))), 0);
+    // Launches of the simulation count in `limit_usage`.
+    assert_eq!(free(&["a", "b", "c"].map(|name| reserved(name, false))), 3);
 }
 
 #[test]
