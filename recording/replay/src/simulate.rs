@@ -85,15 +85,13 @@ pub fn compare(
                 }
                 Step::Planned(planned) => {
                     let Some((snapshot, _)) = reader.snapshot() else { continue };
-                    recorded.observe(snapshot, reader.catalogs());
+                    let (catalogs, options) = (reader.catalogs(), &planned.options);
+                    recorded.observe(snapshot, catalogs);
                     recorded.planned(&planned.plan);
-                    same.follow(
-                        snapshot,
-                        reader.catalogs(),
-                        &|snapshot, _| snapshot.node_pools.clone(),
-                        &planned.options,
-                    );
-                    other.follow(snapshot, reader.catalogs(), pools, &planned.options);
+                    std::thread::scope(|scope| {
+                        scope.spawn(|| same.follow(snapshot, catalogs, &|at, _| at.node_pools.clone(), options));
+                        other.follow(snapshot, catalogs, pools, options);
+                    });
                     let first = period.map_or(snapshot.now, |(first, _)| first);
                     period = Some((first, snapshot.now));
                     plans += 1;
@@ -166,7 +164,7 @@ impl Recorded {
 }
 
 /// Is told of each plan of a simulation, with what the plan was made for.
-pub type Observer<'a> = &'a mut dyn FnMut(Snapshot, &PlanOptions, &Plan);
+pub type Observer<'a> = &'a mut (dyn FnMut(Snapshot, &PlanOptions, &Plan) + Send);
 
 /// A simulated cluster that follows a workload.
 pub struct Simulation<'a> {

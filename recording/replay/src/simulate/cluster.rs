@@ -2,14 +2,14 @@
 
 mod removals;
 
-use super::workload::{Kind, by_kind};
+use super::workload::by_kind;
 use super::{Moment, PoolNodes, pool_nodes};
 use crate::figures::Figures;
 use plimsoll_kubesched::{ClusterState, Nominated};
 use plimsoll_model::identity::{NodeName, NodePoolName, PodUid, ShapeId};
 use plimsoll_model::names::label;
 use plimsoll_model::plan::Plan;
-use plimsoll_model::snapshot::{Node, NodePool, NodeState, Pod, PodShape, PodState, Snapshot, SnapshotIndex};
+use plimsoll_model::snapshot::{Node, NodePool, NodeState, Pod, PodShape, PodState, SharedPod, Snapshot, SnapshotIndex};
 use plimsoll_model::time::{Millis, Timestamp};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +21,8 @@ pub(super) struct Cluster {
     nodes: BTreeMap<NodeName, Node>,
     /// When nodes that boot are in service.
     ready: BTreeMap<NodeName, Timestamp>,
-    pods: BTreeMap<PodUid, Pod>,
+    /// Shared with the snapshots of plans.
+    pods: BTreeMap<PodUid, SharedPod>,
     /// Pods without a node that were evicted.
     evicted: BTreeSet<PodUid>,
     /// Nodes that pods are planned for, until they are bound.
@@ -56,8 +57,8 @@ impl Cluster {
 
     /// Number of pods that wait for a node for the first time, or that were evicted and for which there is no node.
     pub(super) fn waiting(&self) -> usize {
-        let waits = |pod: &&Pod| !matches!(pod.state, PodState::Bound(_)) && pod.buffer.is_none();
-        let moves = |pod: &Pod| self.evicted.contains(&pod.uid) && self.targets.contains_key(&pod.uid);
+        let waits = |pod: &&SharedPod| !matches!(pod.state, PodState::Bound(_)) && pod.buffer.is_none();
+        let moves = |pod: &SharedPod| self.evicted.contains(&pod.uid) && self.targets.contains_key(&pod.uid);
         self.pods.values().filter(waits).filter(|pod| !moves(pod)).count()
     }
 
@@ -96,50 +97,56 @@ impl Cluster {
     }
 
     /// The pod as plans see it: a pod that is to move has its place on the other node.
-    fn planned(&self, pod: &Pod) -> Pod {
+    fn planned(&self, pod: &SharedPod) -> SharedPod {
         let is_leaving = matches!(&pod.state, PodState::Bound(node) if self.leaving.contains_key(node));
         match self.targets.get(&pod.uid).filter(|_| is_leaving) {
-            Some(target) => Pod { state: PodState::Reserved(target.clone()), ..pod.clone() },
+            Some(target) => {
+                let mut moved = pod.clone();
+                moved.state = PodState::Reserved(target.clone());
+                moved
+            }
             None => pod.clone(),
         }
     }
 
     /// Takes over the workload of a recorded snapshot: as many pods of each kind. Returns whether anything changed.
     pub(super) fn follow(&mut self, recorded: &Snapshot) -> bool {
-        self.shapes.extend(recorded.shapes.iter().map(|shape| (shape.id.clone(), shape.clone())));
+        for shape in &recorded.shapes {
+            self.shapes.entry(shape.id.clone()).or_insert_with(|| shape.clone());
+        }
         if !self.started {
             self.start(recorded);
             return true;
         }
         let mut changed = self.follow_other_nodes(recorded);
-        let wanted = by_kind(recorded);
-        let mut present: BTreeMap<Kind, Vec<PodUid>> = BTreeMap::new();
-        for pod in self.pods.values().filter(|pod| !pod.stays_with_node) {
-            present.entry(Kind::of(pod)).or_default().push(pod.uid.clone());
+        // Pods of DaemonSets belong to their nodes. Pods that are being deleted are gone, unless their owner replaces
+        // them.
+        let wanted = by_kind(recorded.pods.iter().filter(|pod| pod.moves()));
+        let present = by_kind(self.pods.values().map(|pod| &**pod).filter(|pod| !pod.stays_with_node));
+        let (mut gone, mut new) = (Vec::new(), Vec::new());
+        for (kind, wanted) in &wanted {
+            new.extend(wanted.iter().copied().skip(present.get(kind).map_or(0, Vec::len)));
         }
-        for (kind, have) in &mut present {
-            let excess = have.len().saturating_sub(wanted.get(kind).map_or(0, Vec::len));
-            // Controllers delete pods without a node first, then the youngest.
-            let rank = |uid: &PodUid| self.pods.get(uid).map(|pod| (pod.state.clone(), Reverse(pod.created)));
-            have.sort_by_cached_key(|uid| (rank(uid), uid.clone()));
-            for uid in have.drain(..excess) {
-                changed = true;
-                self.delete(&uid, recorded.now);
+        for (kind, mut present) in present {
+            let excess = present.len().saturating_sub(wanted.get(&kind).map_or(0, Vec::len));
+            if excess > 0 {
+                present.sort_by(|one, other| going(one).cmp(&going(other)));
+                gone.extend(present.into_iter().take(excess).map(|pod| pod.uid.clone()));
             }
         }
-        for (kind, wanted) in wanted {
-            let have = present.get(&kind).map_or(0, Vec::len);
-            for like in wanted.into_iter().skip(have) {
-                changed = true;
-                self.created += 1;
-                let uid = PodUid(format!("simulated-{:08}", self.created));
-                let (name, created) = (format!("{}-{}", like.name, self.created), recorded.now);
-                let state = PodState::Pending;
-                let pod = Pod { uid: uid.clone(), name, created, state, terminating: false, ..like.clone() };
-                self.pods.insert(uid, pod);
-            }
-        }
+        changed |= !gone.is_empty() || !new.is_empty();
+        gone.iter().for_each(|uid| self.delete(uid, recorded.now));
+        new.into_iter().for_each(|like| self.create(like, recorded.now));
         changed
+    }
+
+    /// Creates a pending pod.
+    fn create(&mut self, like: &Pod, now: Timestamp) {
+        self.created += 1;
+        let uid = PodUid(format!("simulated-{:08}", self.created));
+        let (name, state) = (format!("{}-{}", like.name, self.created), PodState::Pending);
+        let pod = Pod { uid: uid.clone(), name, created: now, state, terminating: false, ..like.clone() };
+        self.pods.insert(uid, pod.into());
     }
 
     /// Begins with the nodes and the pods of a recorded snapshot.
@@ -153,7 +160,8 @@ impl Cluster {
         }
         // A pod that is being deleted and whose owner replaces it is one that runs.
         let pods = recorded.pods.iter().filter(|pod| pod.moves() || !pod.terminating);
-        self.pods.extend(pods.map(|pod| (pod.uid.clone(), Pod { terminating: false, ..pod.clone() })));
+        let running = |pod: &Pod| SharedPod::from(Pod { terminating: false, ..pod.clone() });
+        self.pods.extend(pods.map(|pod| (pod.uid.clone(), running(pod))));
     }
 
     /// Nodes outside of pools come, change and go as recorded.
@@ -174,7 +182,7 @@ impl Cluster {
         let before = self.pods.len();
         self.pods.retain(|_, pod| !is_daemon(pod));
         let daemons = recorded.pods.iter().filter(|pod| is_daemon(pod));
-        self.pods.extend(daemons.map(|pod| (pod.uid.clone(), pod.clone())));
+        self.pods.extend(daemons.map(|pod| (pod.uid.clone(), SharedPod::from(pod.clone()))));
         changed |= self.pods.len() != before;
         for (name, node) in others {
             // A node outside of pools does not wait for `consolidateAfter`.
@@ -190,8 +198,9 @@ impl Cluster {
     fn delete(&mut self, uid: &PodUid, now: Timestamp) {
         self.targets.remove(uid);
         self.evicted.remove(uid);
-        if let Some(Pod { state: PodState::Bound(node), .. }) = self.pods.remove(uid) {
-            self.touch(&node, now);
+        let Some(pod) = self.pods.remove(uid) else { return };
+        if let PodState::Bound(node) = &pod.state {
+            self.touch(node, now);
         }
     }
 
@@ -206,16 +215,17 @@ impl Cluster {
     /// there were any.
     pub(super) fn boot(&mut self, moment: &Moment<'_>, figures: &mut Figures) -> bool {
         let booted = self.ready.extract_if(.., |_, ready| *ready <= moment.now);
-        let booted: Vec<NodeName> = booted.map(|(name, _)| name).collect();
+        let booted: BTreeSet<NodeName> = booted.map(|(name, _)| name).collect();
         for name in &booted {
             if let Some(node) = self.nodes.get_mut(name) {
                 node.state = NodeState::Initialized;
                 node.ready = true;
                 node.idle_since = Some(moment.now);
             }
-            for pod in self.pods.values_mut().filter(|pod| pod.state == PodState::Reserved(name.clone())) {
-                pod.state = PodState::Pending;
-            }
+        }
+        let arrives = |pod: &&mut SharedPod| matches!(&pod.state, PodState::Reserved(node) if booted.contains(node));
+        if !booted.is_empty() {
+            self.pods.values_mut().filter(arrives).for_each(|pod| pod.state = PodState::Pending);
         }
         self.finish_removals(moment.now, figures);
         !booted.is_empty()
@@ -310,9 +320,15 @@ impl Cluster {
             return names;
         }
         let after = plimsoll_solver::launched(snapshot, moment.catalogs, plan);
+        let nodes: BTreeMap<&str, &Node> = after.nodes.iter().map(|node| (node.name.as_str(), node)).collect();
+        let mut daemons: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
+        for pod in after.pods.iter().filter(|pod| pod.stays_with_node) {
+            if let PodState::Bound(node) = &pod.state {
+                daemons.entry(node.as_str()).or_default().push(pod);
+            }
+        }
         for (number, launch) in plan.launches.iter().enumerate() {
-            let id = NodeName(launch.action_id.0.clone());
-            let Some(node) = after.nodes.iter().find(|node| node.name == id) else { continue };
+            let Some(node) = nodes.get(launch.action_id.as_str()).copied() else { continue };
             self.created += 1;
             let name = NodeName(format!("simulated-{:08}", self.created));
             let mut node = Node {
@@ -325,10 +341,10 @@ impl Cluster {
             node.labels.insert(label::HOSTNAME.to_owned(), name.0.clone());
             self.nodes.insert(name.clone(), node);
             self.ready.insert(name.clone(), moment.now.plus(self.boot));
-            for pod in after.pods.iter().filter(|pod| pod.stays_with_node && pod.state == PodState::Bound(id.clone())) {
+            for pod in daemons.remove(launch.action_id.as_str()).unwrap_or_default() {
                 let uid = PodUid(format!("{}/{}", pod.uid.0, name.0));
                 let state = PodState::Bound(name.clone());
-                self.pods.insert(uid.clone(), Pod { uid, state, ..pod.clone() });
+                self.pods.insert(uid.clone(), Pod { uid, state, ..pod.clone() }.into());
             }
             for pod in &launch.pods {
                 self.targets.insert(pod.uid.clone(), name.clone());
@@ -345,4 +361,9 @@ impl Cluster {
             pod.state = PodState::Reserved(node.clone());
         }
     }
+}
+
+/// Order in which controllers delete pods: those without a node first, then the youngest.
+fn going(pod: &Pod) -> (&PodState, Reverse<Timestamp>, &PodUid) {
+    (&pod.state, Reverse(pod.created), &pod.uid)
 }

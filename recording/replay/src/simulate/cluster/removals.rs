@@ -54,7 +54,7 @@ impl Cluster {
     pub(super) fn remove(&mut self, name: &NodeName, now: Timestamp) -> usize {
         self.nodes.remove(name);
         self.ready.remove(name);
-        let bound = PodState::Bound(name.clone());
+        let (bound, reserved) = (PodState::Bound(name.clone()), PodState::Reserved(name.clone()));
         self.pods.retain(|_, pod| !(pod.stays_with_node && pod.state == bound));
         let mut moved = 0;
         for pod in self.pods.values_mut() {
@@ -62,7 +62,7 @@ impl Cluster {
                 moved += usize::from(pod.buffer.is_none());
                 self.evicted.insert(pod.uid.clone());
                 (pod.state, pod.created) = (PodState::Pending, now);
-            } else if pod.state == PodState::Reserved(name.clone()) {
+            } else if pod.state == reserved {
                 pod.state = PodState::Pending;
             }
         }
