@@ -110,7 +110,8 @@ fn sentences(summary: &Summary, files: usize) -> String {
             lines.push(format!("Plan {} of {at} ({file}) differs:", difference.cycle_id));
             lines.push(format!("  {}", difference.first()));
             let (own, theirs) = (env!("CARGO_PKG_VERSION"), &difference.version);
-            lines.push(format!("Recorded by version {theirs}, replayed by version {own}."));
+            let may_differ = if own == theirs { "" } else { ", which may plan differently" };
+            lines.push(format!("Recorded by version {theirs}, replayed by version {own}{may_differ}."));
         }
     }
     lines.push(String::new());

@@ -87,6 +87,7 @@ fn another_plan_is_named_and_has_its_own_status() {
     assert!(run.stdout.contains("\nPlan 1-2 of 2026-01-02T00:10:00Z ("), "{}", run.stdout);
     assert!(run.stdout.contains("\n  launches[0].pods[4] was nothing, is now something\n"), "{}", run.stdout);
     assert!(run.stdout.contains("Recorded by version 0.0.9, replayed by version "), "{}", run.stdout);
+    assert!(run.stdout.ends_with(", which may plan differently.\n"), "{}", run.stdout);
     let json = plimsoll(&["replay", &folder.path().display().to_string(), "-o", "json"]);
     let difference = serde_json::from_str::<serde_json::Value>(&json.stdout).unwrap()["difference"].take();
     assert_eq!((json.status, difference["cycleId"].as_str()), (3, Some("1-2")));
