@@ -235,7 +235,8 @@ impl Reader {
         let is_checked = self.protocol == PROTOCOL || catalog.id.is_empty();
         let other = (!is_checked).then(|| CatalogId(catalog.id.clone()));
         let id = if is_checked { catalog.id.clone() } else { String::new() };
-        let catalog = Catalog::try_from(catalog_wire::Catalog { id, ..catalog }).map_err(|error| self.invalid(error))?;
+        let catalog =
+            Catalog::try_from(catalog_wire::Catalog { id, ..catalog }).map_err(|error| self.invalid(error))?;
         let id = other.unwrap_or_else(|| catalog.id());
         self.known.add(id.clone());
         self.catalogs.insert(id, catalog);

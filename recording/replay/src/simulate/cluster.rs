@@ -9,7 +9,9 @@ use plimsoll_kubesched::{ClusterState, Nominated};
 use plimsoll_model::identity::{NodeName, NodePoolName, PodUid, ShapeId};
 use plimsoll_model::names::label;
 use plimsoll_model::plan::Plan;
-use plimsoll_model::snapshot::{Node, NodePool, NodeState, Pod, PodShape, PodState, SharedPod, Snapshot, SnapshotIndex};
+use plimsoll_model::snapshot::{
+    Node, NodePool, NodeState, Pod, PodShape, PodState, SharedPod, Snapshot, SnapshotIndex,
+};
 use plimsoll_model::time::{Millis, Timestamp};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -176,9 +178,8 @@ impl Cluster {
             return changed;
         }
         // Pods of DaemonSets come after their node.
-        let is_daemon = |pod: &Pod| {
-            pod.stays_with_node && matches!(&pod.state, PodState::Bound(node) if others.contains_key(node))
-        };
+        let is_daemon =
+            |pod: &Pod| pod.stays_with_node && matches!(&pod.state, PodState::Bound(node) if others.contains_key(node));
         let before = self.pods.len();
         self.pods.retain(|_, pod| !is_daemon(pod));
         let daemons = recorded.pods.iter().filter(|pod| is_daemon(pod));
