@@ -122,7 +122,7 @@ impl Budget {
     /// windows overlap, this can be the end of one window while another is open.
     pub fn next_change(&self, now: Timestamp) -> Result<Option<Timestamp>, BudgetError> {
         let Some((cron, duration)) = self.window()? else { return Ok(None) };
-        let end = Self::opened(&cron, duration, now).and_then(|opened| opened.checked_add(duration).ok());
+        let end = Self::opened(&cron, duration, now).and_then(|opened| cron.ends(opened, duration));
         Ok(end.or_else(|| cron.next_after(now)))
     }
 
@@ -141,7 +141,8 @@ impl Budget {
     /// When the window that is open at `now` started.
     fn opened(cron: &Cron, duration: SignedDuration, now: Timestamp) -> Option<Timestamp> {
         let opened = cron.last_at_or_before(now)?;
-        (now.duration_since(opened) < duration).then_some(opened)
+        // A window that ends beyond jiff's range is always open.
+        cron.ends(opened, duration).is_none_or(|end| now < end).then_some(opened)
     }
 }
 

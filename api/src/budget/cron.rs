@@ -2,7 +2,7 @@
 //! days, `?` for `*`, or a macro. They are in UTC, or in the time zone of a prefix such as `CRON_TZ=Europe/Berlin`.
 //!
 //! A scheduled time that the clock skips is the moment at which it skips. A time that the clock shows twice counts
-//! twice. So no window is lost when the offset changes.
+//! twice. So no window is lost when the offset changes. A window lasts at least until the clock shows its end.
 
 use jiff::{
     SignedDuration, Timestamp, ToSpan,
@@ -162,6 +162,17 @@ impl Cron {
             }
         }
         offset.to_timestamp(self.last_until(until)?).ok()
+    }
+
+    /// When a window of `duration` that opened at `opened` ends: after this time, or when the clock shows its end for
+    /// the last time, whichever is later. Otherwise windows that follow one another by the clock would leave a gap when
+    /// it goes back. `None` if that is beyond the range of times.
+    #[must_use]
+    pub fn ends(&self, opened: Timestamp, duration: SignedDuration) -> Option<Timestamp> {
+        let elapsed = opened.checked_add(duration).ok()?;
+        let by_the_clock = self.zone.to_datetime(opened).checked_add(duration).ok()?;
+        let by_the_clock = self.zone.to_ambiguous_timestamp(by_the_clock).later().ok()?;
+        Some(elapsed.max(by_the_clock))
     }
 
     /// The first scheduled minute from that of `from` on, by a clock that never changes.

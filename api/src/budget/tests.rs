@@ -156,17 +156,55 @@ fn changes_of_the_clock_lose_no_scheduled_time() {
 }
 
 #[test]
-fn a_budget_of_all_hours_is_active_while_the_clock_changes() {
-    for (schedule, duration) in [("30 2 * * *", "24h"), ("30 * * * *", "1h")] {
-        let schedule = format!("CRON_TZ=Europe/Berlin {schedule}");
-        let always = budget("0", Some((schedule.as_str(), duration)));
+fn budgets_of_all_hours_are_active_while_the_clock_changes() {
+    let cases: [&[(&str, &str)]; 6] = [
+        &[("30 2 * * *", "24h")],
+        &[("30 * * * *", "1h")],
+        &[("0 0 * * *", "24h")],
+        &[("0 3 * * *", "24h")],
+        &[("0 20 * * *", "12h"), ("0 8 * * *", "12h")],
+        // The end of the first one is shown twice.
+        &[("0 22 * * *", "4h30m"), ("30 2 * * *", "19h30m")],
+    ];
+    for windows in cases {
+        let with_zone = |(schedule, duration): &(&str, &str)| {
+            let schedule = format!("CRON_TZ=Europe/Berlin {schedule}");
+            budget("0", Some((schedule.as_str(), *duration)))
+        };
+        let budgets: Vec<Budget> = windows.iter().map(with_zone).collect();
         for day in ["2026-03-27T00:00:00Z", "2026-10-23T00:00:00Z"] {
             for minutes in 0..5 * 24 * 60 {
                 let now = at(day).checked_add(SignedDuration::from_mins(minutes)).unwrap();
-                assert_eq!(always.is_active(now), Ok(true), "{schedule} at {now}");
+                assert!(budgets.iter().any(|one| one.is_active(now) == Ok(true)), "{windows:?} at {now}");
             }
         }
     }
+}
+
+#[test]
+fn a_window_lasts_for_its_duration_and_until_its_end_by_the_clock() {
+    let cases = [
+        ("0 0 * * *", "24h", "2026-10-24T22:00:00Z", "2026-10-25T23:00:00Z"),
+        ("0 20 * * *", "12h", "2026-10-24T18:00:00Z", "2026-10-25T07:00:00Z"),
+        ("0 22 * * *", "4h30m", "2026-10-24T20:00:00Z", "2026-10-25T01:30:00Z"),
+        // The clock shows the end too early, or skips it.
+        ("0 20 * * *", "12h", "2026-03-28T19:00:00Z", "2026-03-29T07:00:00Z"),
+        ("0 22 * * *", "4h30m", "2026-03-28T21:00:00Z", "2026-03-29T01:30:00Z"),
+        ("0 0 * * *", "24h", "2026-10-23T22:00:00Z", "2026-10-24T22:00:00Z"),
+    ];
+    for (schedule, duration, opens, ends) in cases {
+        let schedule = format!("CRON_TZ=Europe/Berlin {schedule}");
+        let cron = Cron::parse(&schedule).unwrap();
+        let length = SignedDuration::try_from(duration.parse::<GoDuration>().unwrap().value()).unwrap();
+        assert_eq!(cron.last_at_or_before(at(opens)), Some(at(opens)), "{schedule}");
+        assert_eq!(cron.ends(at(opens), length), Some(at(ends)), "{schedule} from {opens}");
+        let one = budget("0", Some((schedule.as_str(), duration)));
+        assert_eq!(one.next_change(at(opens)), Ok(Some(at(ends))), "{schedule} from {opens}");
+    }
+    let utc = Cron::parse("0 0 * * *").unwrap();
+    let day = SignedDuration::from_hours(24);
+    assert_eq!(utc.ends(at("2026-10-25T00:00:00Z"), day), Some(at("2026-10-26T00:00:00Z")));
+    assert_eq!(utc.ends(at("2026-10-25T00:00:00Z"), SignedDuration::MAX), None);
 }
 
 #[test]
