@@ -229,7 +229,9 @@ fn split_zone(text: &str) -> Result<(TimeZone, &str), CronError> {
         return Ok((TimeZone::UTC, text));
     };
     let (name, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
-    let zone = ZONES.get(name).map_err(|_| CronError::TimeZone(name.to_owned()))?;
+    // The zone "Etc/Unknown" stands for a missing one.
+    let zone = ZONES.get(name).ok().filter(|zone| !zone.is_unknown());
+    let zone = zone.ok_or_else(|| CronError::TimeZone(name.to_owned()))?;
     Ok((zone, rest.trim_start()))
 }
 

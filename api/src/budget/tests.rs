@@ -93,6 +93,7 @@ fn invalid_schedules_are_rejected() {
         "tz=UTC * * * * *",
         "UTC * * * * *",
         "TZ=UTC CRON_TZ=UTC * * * * *",
+        "TZ=Etc/Unknown * * * * *",
     ] {
         assert!(Cron::parse(text).is_err(), "{text:?}");
     }
