@@ -124,44 +124,50 @@ impl Cron {
     #[must_use]
     pub fn next_after(&self, time: Timestamp) -> Option<Timestamp> {
         let mut offset = self.zone.to_offset(time);
-        let mut from = offset.to_datetime(time).checked_add(1.minute()).ok()?;
+        let mut next = self.first_from(offset.to_datetime(time).checked_add(1.minute()).ok()?)?;
         for change in self.zone.following(time).take(MAX_CHANGES) {
-            let next = self.first_from(from)?;
             let at = offset.to_timestamp(next).ok()?;
             if at < change.timestamp() {
                 return Some(at);
             }
+            let former = offset.to_datetime(change.timestamp());
             offset = change.offset();
-            from = offset.to_datetime(change.timestamp());
+            let from = offset.to_datetime(change.timestamp());
             // The clock skips this time.
             if next < from {
                 return Some(change.timestamp());
             }
+            if self.has_day_of(from, former) {
+                next = self.first_from(from)?;
+            }
         }
-        offset.to_timestamp(self.first_from(from)?).ok()
+        offset.to_timestamp(next).ok()
     }
 
     /// The last scheduled time up to and including `time`; `None` if there is none within five years.
     #[must_use]
     pub fn last_at_or_before(&self, time: Timestamp) -> Option<Timestamp> {
         let mut offset = self.zone.to_offset(time);
-        let mut until = offset.to_datetime(time);
+        let mut last = self.last_until(offset.to_datetime(time))?;
         // A change at `time` itself has happened.
         let later = time.checked_add(MOMENT).ok()?;
         for change in self.zone.preceding(later).take(MAX_CHANGES) {
-            let last = self.last_until(until)?;
-            if last >= offset.to_datetime(change.timestamp()) {
+            let from = offset.to_datetime(change.timestamp());
+            if last >= from {
                 return offset.to_timestamp(last).ok();
             }
             let before = change.timestamp().checked_sub(MOMENT).ok()?;
             offset = self.zone.to_offset(before);
-            until = offset.to_datetime(before);
+            let until = offset.to_datetime(before);
             // The clock skipped this time.
             if last > until {
                 return Some(change.timestamp());
             }
+            if self.has_day_of(from, until) {
+                last = self.last_until(until)?;
+            }
         }
-        offset.to_timestamp(self.last_until(until)?).ok()
+        offset.to_timestamp(last).ok()
     }
 
     /// When a window of `duration` that opened at `opened` ends: after this time, or when the clock shows its end for
@@ -173,6 +179,13 @@ impl Cron {
         let by_the_clock = self.zone.to_datetime(opened).checked_add(duration).ok()?;
         let by_the_clock = self.zone.to_ambiguous_timestamp(by_the_clock).later().ok()?;
         Some(elapsed.max(by_the_clock))
+    }
+
+    /// Whether the clock goes back from `until` to `from`, and a time that it shows twice may be scheduled. A search
+    /// for it is long if the schedule is rare.
+    fn has_day_of(&self, from: DateTime, until: DateTime) -> bool {
+        // A clock goes back by less than a day.
+        from < until && (self.has_day(from.date()) || self.has_day(until.date()))
     }
 
     /// The first scheduled minute from that of `from` on, by a clock that never changes.

@@ -115,6 +115,10 @@ fn a_schedule_has_the_time_zone_of_its_prefix() {
         // The search passes several changes of the clock.
         ("TZ=Europe/Berlin 0 0 29 2 *", "2026-11-21T10:00:00Z", "2028-02-28T23:00:00Z", "2024-02-28T23:00:00Z"),
         ("TZ=Europe/Berlin 0 0 1 7 *", "2026-11-21T10:00:00Z", "2027-06-30T22:00:00Z", "2026-06-30T22:00:00Z"),
+        // At 3:00 UTC of 26 March 2023, the clock goes from midnight back to 23:00 of the day before.
+        ("TZ=America/Asuncion 30 23 25 3 *", "2023-03-26T02:45:00Z", "2023-03-26T03:30:00Z", "2023-03-26T02:30:00Z"),
+        ("TZ=America/Asuncion 30 23 25 3 *", "2023-03-26T03:10:00Z", "2023-03-26T03:30:00Z", "2023-03-26T02:30:00Z"),
+        ("TZ=America/Asuncion 0 0 26 3 *", "2023-03-26T02:45:00Z", "2023-03-26T04:00:00Z", "2022-03-26T03:00:00Z"),
     ];
     for (schedule, now, next, last) in cases {
         let cron = Cron::parse(schedule).unwrap();
