@@ -171,13 +171,18 @@ impl TerminationFlow<'_> {
                 Err(error) => return self.evict_if_urgent(error, deadline).await,
             }
         }
-        if !self.is_dead() {
+        let is_dead = self.is_dead();
+        if !is_dead {
             if self.has_hidden_node(deadline).await? {
                 return Ok(Stage::Wait(POLL_INTERVAL));
             }
             if let Stage::Wait(after) = self.drain(deadline).await? {
                 return Ok(Stage::Wait(after));
             }
+        }
+        // It does not wait for volumes and delays: a replacement is launched only soon after the notice.
+        let is_pending = self.shared.pending_replacements.retry(&self.deps.drain_delay, &self.subject.claim);
+        if !is_dead {
             // Only now: a volume may be attached until the last pod has stopped.
             if let Stage::Wait(after) = self.detach(deadline).await? {
                 return Ok(Stage::Wait(after));
@@ -186,7 +191,6 @@ impl TerminationFlow<'_> {
                 return Ok(Stage::Wait(after));
             }
         }
-        let is_pending = self.shared.pending_replacements.retry(&self.deps.drain_delay, &self.subject.claim);
         match self.terminate_instance().await? {
             Stage::Wait(after) => Ok(Stage::Wait(after)),
             // The claim is kept, since the replacement is derived from it.

@@ -1,13 +1,16 @@
 //! New leaders that find an interrupted claim whose pods no plan covers.
 
 use super::{begin, begin_with, interrupt, is_deleting, recommend_rebalance, spot, with_pods};
+use plimsoll_model::names::annotation;
 use plimsoll_model::time::Millis;
 use plimsoll_sim::apiserver::faults::{Effect, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::plimsoll::{Options, Role};
 use plimsoll_sim::world::World;
+use plimsoll_tests::fake_watcher::FakeWatcher;
 use plimsoll_tests::{MINUTE, instances_ever_launched};
+use serde_json::json;
 use std::time::Duration;
 
 /// A new leader launches only when the old lease and the longest call are over, at least 23 s after it has started.
@@ -52,13 +55,11 @@ async fn a_new_leader_gets_a_notice_that_the_former_one_could_not_act_on_yet() {
         .await;
 }
 
-/// The drain has ended before the new leader may launch.
-#[tokio::test(start_paused = true)]
-async fn a_claim_stays_until_a_new_leader_may_request_its_replacement() {
-    let mut watcher = begin().await;
-    let (claim, _, instance) = with_pods(&watcher).await;
+/// An interrupted node whose drain ends before the new leader may launch. Returns the names of claim and instance.
+async fn drained_by_a_new_leader(watcher: &mut FakeWatcher) -> (String, String) {
+    let (claim, _, instance) = with_pods(watcher).await;
     watcher.world.ec2.with(|cloud, _| cloud.settings.shutdown = Millis(0));
-    interrupt(&watcher, &instance);
+    interrupt(watcher, &instance);
     let is_draining = |world: &World| {
         let claim = world.get(ResourceId::NODE_CLAIMS, &claim);
         claim.is_some_and(|claim| object::condition(&claim, "Drained").is_some())
@@ -72,6 +73,13 @@ async fn a_claim_stays_until_a_new_leader_may_request_its_replacement() {
     for pod in watcher.world.all(ResourceId::PODS) {
         watcher.world.delete(ResourceId::PODS, object::name(&pod)).unwrap();
     }
+    (claim, instance)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_stays_until_a_new_leader_may_request_its_replacement() {
+    let mut watcher = begin().await;
+    let (claim, instance) = drained_by_a_new_leader(&mut watcher).await;
     let has_ended = |world: &World| !world.living_instances().contains_key(&instance);
     watcher.until("the instance has ended", Duration::from_secs(5), has_ended).await;
     assert_eq!(instances_ever_launched(&watcher.world).len(), 1, "calls of the former leader may still take effect");
@@ -79,4 +87,15 @@ async fn a_claim_stays_until_a_new_leader_may_request_its_replacement() {
     watcher.until("a replacement is launched", Duration::from_secs(20), is_replaced).await;
     let is_gone = |world: &World| world.get(ResourceId::NODE_CLAIMS, &claim).is_none();
     watcher.until("the old claim is deleted", MINUTE, is_gone).await;
+}
+
+/// The delay is longer than the time within which a replacement is launched.
+#[tokio::test(start_paused = true)]
+async fn a_termination_delay_does_not_delay_the_replacement() {
+    let mut watcher = begin().await;
+    let delay = json!({"metadata": {"annotations": {annotation::TERMINATION_DELAY: "5m"}}});
+    watcher.world.patch(ResourceId::NODE_POOLS, "default", delay).unwrap();
+    drained_by_a_new_leader(&mut watcher).await;
+    let is_replaced = |world: &World| instances_ever_launched(world).len() == 2;
+    watcher.until("a replacement is launched", Duration::from_secs(30), is_replaced).await;
 }
