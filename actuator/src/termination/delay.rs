@@ -22,13 +22,15 @@ impl TerminationFlow<'_> {
         // An invalid delay is in the condition of the NodePool.
         let delay = pool.and_then(|pool| termination_delay(&pool.metadata).ok()).unwrap_or_default();
         let is_true = |name: &str| condition_of(claim, name).filter(|(status, _)| status == "True");
-        // A Node that has never registered was not drained, and no load balancer had it.
-        if delay.is_zero() || self.registered().is_empty() || is_true(INSTANCE_TERMINATING).is_some() {
+        let drained = is_true(DRAINED).map(|(_, since)| since);
+        // A Node that has never registered was not drained, and no load balancer had it. That of a drained claim may be
+        // gone, or the watch does not show it.
+        let is_unregistered = drained.is_none() && self.registered().is_empty();
+        if delay.is_zero() || is_unregistered || is_true(INSTANCE_TERMINATING).is_some() {
             return Ok(Stage::Done);
         }
         let now = deps.clock.now();
         let deleted = claim.metadata.deletion_timestamp.as_ref().map_or(now, |at| at.0);
-        let drained = is_true(DRAINED).map(|(_, since)| since);
         let until = kept_until(drained, deleted, delay, now);
         let until = deadline.map_or(until, |deadline| deadline.min(until));
         if until <= now {
