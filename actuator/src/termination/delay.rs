@@ -44,13 +44,14 @@ impl TerminationFlow<'_> {
 
 /// When an instance may be terminated. `drained` is unknown while the watch cache does not show the end of the drain.
 fn kept_until(drained: Option<Timestamp>, deleted: Timestamp, delay: Duration, now: Timestamp) -> Timestamp {
+    let delay = SignedDuration::try_from(delay).unwrap_or(SignedDuration::MAX);
     let since = match drained {
-        // The clock of a former leader was ahead. Instead, that of the API server counts.
-        Some(since) if since > now => deleted,
+        // The clock of a former leader was far ahead. Instead, that of the API server counts. A clock that was a little
+        // ahead makes the delay a little longer. The deletion may be long ago, so that there would be no delay.
+        Some(since) if since > now.saturating_add(delay).unwrap_or(Timestamp::MAX) => deleted,
         Some(since) => since,
         None => now,
     };
-    let delay = SignedDuration::try_from(delay).unwrap_or(SignedDuration::MAX);
     since.saturating_add(delay).unwrap_or(Timestamp::MAX)
 }
 
@@ -68,6 +69,8 @@ mod tests {
         assert_eq!(until(Some(1100)), 1400);
         assert_eq!(until(Some(1200)), 1500);
         assert_eq!(until(None), 1500, "the watch lags");
-        assert_eq!(until(Some(9999)), 1300, "the clock of a former leader was ahead");
+        assert_eq!(until(Some(1201)), 1501, "the clock of a former leader was a little ahead");
+        assert_eq!(until(Some(1500)), 1800, "it was ahead by the delay");
+        assert_eq!(until(Some(1501)), 1300, "it was further ahead");
     }
 }
