@@ -93,10 +93,11 @@ pub enum RemovalDecision {
 /// Requests admission of a removal, based on the watch cache. The removal waits for the launches in `replacements`.
 pub fn admit(deps: &Removals, removal: &Termination, replacements: &[ActionId], plan: &PlanContext) -> RemovalDecision {
     let node = &removal.node;
-    let Some((claim, _)) = claim_of(deps, node) else {
+    let Some((claim, found)) = claim_of(deps, node) else {
         return RemovalDecision::Rejected(Rejection::UnknownNode(node.clone()));
     };
-    let pool = || deps.stores.pools.get(pool_of(claim.metadata.labels.as_ref()));
+    // Somebody may have changed the label of the Node, which is in another NodePool then.
+    let pool = || deps.stores.pools.get(&plimsoll_snapshot::node_pool(&found, &claim)?);
     if removal.reason == DisruptionReason::Expired && !is_expired(&claim, pool().as_deref(), deps.clock.timestamp()) {
         tracing::warn!(node = node.as_str(), "removal rejected: the node has not expired by the actuator's clock");
         return RemovalDecision::Rejected(Rejection::Changed(Subject::Node(node.clone())));

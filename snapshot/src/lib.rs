@@ -42,7 +42,7 @@ pub use builder::{Builder, Built};
 pub use expiry::expires;
 pub use extended_resources::tolerate_extended_resources;
 pub use kube_time::{created, timestamp};
-pub use nodes::{is_ready, is_undeclared, protecting_annotation};
+pub use nodes::{is_ready, is_undeclared, node_pool, protecting_annotation};
 pub use pdbs::evictions;
 pub use pods::{ignored_on_demand_ratio, ignored_protection, is_decided};
 pub use pools::{BudgetNodes, allowed_disruptions, budget_nodes, invalid_annotations, limits};

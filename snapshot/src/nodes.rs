@@ -90,13 +90,8 @@ fn read(
     pools: &BTreeMap<&str, &NodePool>,
     extra: &Extra,
 ) -> Result<Node, Fault> {
-    let mut labels = node.metadata.labels.clone().unwrap_or_default();
-    let is_set = |labels: &BTreeMap<String, String>, key: &str| labels.get(key).is_some_and(|value| value == "true");
-    let registered = is_set(&labels, label::REGISTERED);
-    let initialized = is_set(&labels, label::INITIALIZED);
-    if let Some(claim) = claim.filter(|_| !registered) {
-        labels.extend(claim_labels(claim));
-    }
+    let (registered, initialized) = (has_label(node, label::REGISTERED), has_label(node, label::INITIALIZED));
+    let labels = labels_of(node, claim);
     // Plans must not remove a Node without the label, even if its claim has it.
     let node_pool = pool_label(&labels).cloned();
     let pool_startup_taints = || {
@@ -169,6 +164,27 @@ fn read(
         drifted: claim.and_then(drifted),
         termination_grace_period: grace_period(claim, pool),
     })
+}
+
+/// Whether the label of the Node is `true`.
+fn has_label(node: &KubeNode, key: &str) -> bool {
+    let labels = node.metadata.labels.as_ref();
+    labels.and_then(|labels| labels.get(key)).is_some_and(|value| value == "true")
+}
+
+/// The labels of a Node. Until it has registered, they include those of its claim.
+fn labels_of(node: &KubeNode, claim: Option<&NodeClaim>) -> BTreeMap<String, String> {
+    let mut labels = node.metadata.labels.clone().unwrap_or_default();
+    if let Some(claim) = claim.filter(|_| !has_label(node, label::REGISTERED)) {
+        labels.extend(claim_labels(claim));
+    }
+    labels
+}
+
+/// The name of the NodePool that plans have a Node in. `None` if it is in none.
+#[must_use]
+pub fn node_pool(node: &KubeNode, claim: &NodeClaim) -> Option<String> {
+    pool_label(&labels_of(node, Some(claim))).cloned()
 }
 
 /// What a launched claim counts against limits and quotas: the same as in the actuator's ledger, which admits launches.

@@ -307,3 +307,41 @@ fn a_node_counts_against_limits_what_its_claim_has_as_in_the_ledger() {
     let price = usage("true", &[unpriced]).get("plimsoll.dev/usd-per-hour");
     assert_eq!(price, 800_000, "the reserved price, until another is recorded");
 }
+
+/// The actuator, which has the NodePool from [`node_pool`], would otherwise refuse a removal, plan after plan.
+#[test]
+fn a_node_expires_with_the_jitter_of_the_pool_that_it_is_in() {
+    let pool = |name: &str, jitter: &str| {
+        json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool",
+            "metadata": {"name": name, "annotations": {annotation::EXPIRY_JITTER: jitter}},
+            "spec": {"template": {"spec": {"requirements": [],
+                "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}}}}})
+    };
+    let pools = [pool("default", "0%"), pool("other", "50%")];
+    let pools = pools.map(|pool| serde_json::from_value::<NodePool>(pool).unwrap());
+    let mut claim = launched();
+    claim["metadata"]["uid"] = json!("uid-3");
+    let claim: NodeClaim = serde_json::from_value(claim).unwrap();
+    let cases = [
+        (json!({label::NODE_POOL: "other", label::REGISTERED: "true"}), Some("other")),
+        (json!({label::REGISTERED: "true"}), None),
+        (json!({label::NODE_POOL: "other"}), Some("default")),
+        (json!({}), Some("default")),
+    ];
+    for (labels, expected) in cases {
+        let node: KubeNode = serde_json::from_value(node(labels.clone(), json!([]))).unwrap();
+        assert_eq!(node_pool(&node, &claim).as_deref(), expected, "{labels}");
+        let objects = Objects {
+            nodes: vec![node],
+            node_claims: vec![claim.clone()],
+            node_pools: pools.to_vec(),
+            ..Objects::default()
+        };
+        let (snapshot, _) = crate::build(&objects, &Extra { source: Source::Cluster, ..Extra::default() });
+        let pool = pools.iter().find(|pool| pool.metadata.name.as_deref() == expected);
+        let created = Timestamp(10_000);
+        assert_eq!(snapshot.nodes[0].expires, expires(Some(&claim), pool, created), "{labels}");
+        let is_early = snapshot.nodes[0].expires < Some(created.plus(Millis::from_seconds(3600)));
+        assert_eq!(is_early, expected == Some("other"), "{labels}");
+    }
+}
