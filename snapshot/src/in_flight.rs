@@ -60,6 +60,7 @@ fn read(claim: &NodeClaim, ledger: Option<&InFlightClaim>) -> Result<Node, Fault
         deleting: is_leaving(claim) || ledger.is_some_and(|ledger| ledger.state == ClaimState::Terminating),
         do_not_disrupt: false,
         created,
+        // Only nodes that have a Node are removed as expired, so that the jitter of the pool does not matter.
         expires: expires(Some(claim), None, created),
         idle_since: idle_since(claim),
         drifted: drifted(claim),
