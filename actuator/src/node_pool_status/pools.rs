@@ -222,6 +222,10 @@ mod tests {
         assert_eq!(problem(&pool(json!({percentage: "30", cost: "0.1"}))), None);
         let wrong = problem(&pool(json!({percentage: "30%", cost: "$1"}))).unwrap();
         assert!(wrong.contains(percentage) && wrong.contains("; ") && wrong.contains(cost), "{wrong}");
+        for key in ["plimsoll.dev/termination-delay", "plimsoll.dev/expiry-jitter"] {
+            let wrong = problem(&pool(json!({key: "much"}))).unwrap();
+            assert!(wrong.contains(key), "{wrong}");
+        }
     }
 
     #[test]
