@@ -363,7 +363,7 @@ fn pool_nodes<'n>(nodes: impl Iterator<Item = &'n Node>) -> BTreeMap<NodePoolNam
 
 /// How many instances of each capacity reservation the nodes hold, beside those that they count in `limit_usage`.
 fn reserved<'n>(nodes: impl Iterator<Item = &'n Node>) -> BTreeMap<&'n str, u32> {
-    let mut held = BTreeMap::new();
+    let mut held: BTreeMap<&str, u32> = BTreeMap::new();
     for node in nodes {
         let Some(id) = node.labels.get(label::CAPACITY_RESERVATION_ID) else { continue };
         if node.limit_usage.get(&reservation_resource(id)) == 0 {
