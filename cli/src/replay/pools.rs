@@ -63,7 +63,10 @@ impl OtherPools {
         let mut errors: Vec<String> = problems.iter().map(|one| self.manifests.locate(one).to_string()).collect();
         let mut pools = snapshot.node_pools;
         for pool in &mut pools {
-            if let Some(problem) = &pool.not_ready {
+            // While the recording has no catalog of the class yet, the pool launches nothing.
+            let is_later = |known: &NodePool| known.node_class == pool.node_class && known.catalog.is_none();
+            let problem = pool.not_ready.as_ref().filter(|_| !recorded.node_pools.iter().any(is_later));
+            if let Some(problem) = problem {
                 let problem = Problem {
                     kind: "NodePool".to_owned(),
                     name: pool.name.0.clone(),
