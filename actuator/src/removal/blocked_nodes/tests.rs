@@ -36,7 +36,7 @@ impl Cluster {
                 "metadata": {"name": "p-1", "uid": "claim", "labels": {"karpenter.sh/nodepool": "p"},
                     "creationTimestamp": "2026-01-01T00:00:00Z"},
                 "spec": {"nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "c"},
-                    "requirements": []},
+                    "requirements": [], "expireAfter": "Never"},
                 "status": {"providerID": "aws:///us-east-1a/i-1", "nodeName": "a",
                     "conditions": [condition("Launched"), condition("Registered"), condition("Initialized")]},
             }),
