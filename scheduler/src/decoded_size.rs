@@ -48,7 +48,7 @@ type MessageType = BTreeMap<u32, FieldType>;
 
 #[derive(Debug, Clone, Copy)]
 struct FieldType {
-    /// Size of the first occurrence of the field in a message, beside what the size of that message contains.
+    /// Size of the first occurrence of the field in a message.
     first: usize,
     /// Size of each further one.
     size: usize,
@@ -103,9 +103,8 @@ fn field_type(field: &FieldDescriptorProto, names: &Names<'_>) -> Option<(u32, F
         (Type::Message, Some((index, inner))) => {
             let is_map = inner.options.as_ref().is_some_and(MessageOptions::map_entry);
             let room = if is_map { MAP_ROOM } else { LIST_ROOM };
-            // A single message is inline in its parent, whose size contains it.
-            let size = if repeated { size(inner, names, 0) } else { 0 };
-            (room * size, size, Some(*index))
+            let size = size(inner, names, 0);
+            (if repeated { room * size } else { size }, size, Some(*index))
         }
         (Type::String | Type::Bytes, _) if repeated => {
             (LIST_ROOM * FIELD_BYTES + TEXT_BYTES, FIELD_BYTES + TEXT_BYTES, None)
