@@ -8,6 +8,7 @@ use plimsoll_model::time::Timestamp;
 use plimsoll_proto::scheduler::v1::PlanRequest;
 use plimsoll_recording::{Limits, PlannedEntry, Writer};
 use plimsoll_scheduler::answer::in_process;
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -125,23 +126,36 @@ fn other_pools_are_simulated_beside_the_recorded_ones() {
 
 #[test]
 fn a_node_class_without_a_catalog_for_a_moment_keeps_its_last_one() {
-    // As after a change of the class, until the actuator has sent its new catalog; and before it has sent the first.
-    for moment in [1, 0] {
-        let folder = tempfile::tempdir().unwrap();
-        let recording = folder.path().join("recording");
-        let edit = |position: usize, snapshot: &mut Snapshot| {
-            if position == moment {
-                snapshot.node_pools[0].catalog = None;
-            }
-        };
-        record_of(&recording, edit, |_, _| ());
-        let pools = pools(folder.path(), &["{key: kubernetes.io/arch, operator: In, values: [amd64]}"]);
-        let arguments = ["replay", recording.to_str().unwrap(), "--with", pools.to_str().unwrap(), "-o", "json"];
-        let run = plimsoll(&arguments).json();
-        let other = &run["otherPools"];
-        assert_eq!((run["plans"].as_u64(), other["waitingAtEnd"].as_u64()), (Some(2), Some(0)), "{moment}: {run:#}");
-        assert!(other["usdPerHourAtEnd"].as_f64().unwrap() > 0.0, "{moment}: {run:#}");
-    }
+    let folder = tempfile::tempdir().unwrap();
+    let recording = folder.path().join("recording");
+    // As after a change of the class, until the actuator has sent its new catalog.
+    let edit = |position: usize, snapshot: &mut Snapshot| {
+        if position == 1 {
+            snapshot.node_pools[0].catalog = None;
+        }
+    };
+    record_of(&recording, edit, |_, _| ());
+    let pools = pools(folder.path(), &["{key: kubernetes.io/arch, operator: In, values: [amd64]}"]);
+    let arguments = ["replay", recording.to_str().unwrap(), "--with", pools.to_str().unwrap(), "-o", "json"];
+    let run = plimsoll(&arguments).json();
+    let other = &run["otherPools"];
+    assert_eq!((run["plans"].as_u64(), other["waitingAtEnd"].as_u64()), (Some(2), Some(0)), "{run:#}");
+    assert!(other["usdPerHourAtEnd"].as_f64().unwrap() > 0.0, "{run:#}");
+}
+
+#[test]
+fn a_recording_may_begin_before_the_first_catalog_of_a_node_class() {
+    let folder = tempfile::tempdir().unwrap();
+    let recording = folder.path().join("recording");
+    let hidden = RefCell::new(None);
+    let edit = |position: usize, snapshot: &mut Snapshot| {
+        let catalog = &mut snapshot.node_pools[0].catalog;
+        *catalog = if position == 0 { hidden.replace(catalog.take()) } else { hidden.take() };
+    };
+    record_of(&recording, edit, |_, _| ());
+    let pools = pools(folder.path(), &["{key: kubernetes.io/arch, operator: In, values: [amd64]}"]);
+    let run = plimsoll(&["replay", recording.to_str().unwrap(), "--with", pools.to_str().unwrap(), "-o", "json"]);
+    assert_eq!(run.json()["plans"].as_u64(), Some(2), "{run:?}");
 }
 
 #[test]
