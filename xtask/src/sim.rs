@@ -26,6 +26,7 @@ pub(crate) const EXAMPLES: &str = "\
 Examples:
   cargo xtask sim --seeds 0..500             a typical check
   cargo xtask sim --seeds 1..10001 --jobs 8  a long search; the same command resumes an interrupted run
+  cargo xtask sim --seeds 0..500 --within 600   as many of these seeds as ten minutes allow
   cargo xtask sim --seeds 42..43             one seed again, with the failure and the faults that it needs
   cargo xtask sim --enumerate --flow launch  every write of a launch, with each fault";
 
@@ -56,6 +57,9 @@ pub(crate) struct Args {
     /// Seconds after which a seed counts as hanging. A normal seed takes three.
     #[arg(long, default_value_t = 120, value_name = "SECONDS")]
     timeout: u64,
+    /// Start no seed after this many seconds. The same command continues later.
+    #[arg(long, value_name = "SECONDS", requires = "seeds")]
+    within: Option<u64>,
     /// Build profile. `dev` is less optimised, but `cargo test` has compiled most of it already.
     #[arg(long, default_value = "sim", value_parser = ["sim", "dev"])]
     profile: String,
@@ -91,11 +95,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let (next, broken) = (AtomicU64::new(0), AtomicBool::new(false));
     let shared = Mutex::new((Coverage::default(), Vec::new(), passed, 0_usize));
     let started = Instant::now();
+    let is_time_up = || args.within.is_some_and(|seconds| started.elapsed() >= Duration::from_secs(seconds));
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..jobs)
             .map(|_| {
                 scope.spawn(|| -> Result<()> {
-                    while !broken.load(Ordering::Relaxed) {
+                    while !broken.load(Ordering::Relaxed) && !is_time_up() {
                         let at = usize::try_from(next.fetch_add(1, Ordering::Relaxed)).unwrap_or(usize::MAX);
                         let Some(seed) = todo.get(at).copied() else { break };
                         let outcome = runner.play(seed, &[]).inspect_err(|_| broken.store(true, Ordering::Relaxed))?;
@@ -121,9 +126,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             .collect();
         workers.into_iter().try_for_each(|worker| worker.join().map_err(|_| anyhow::anyhow!("a worker broke"))?)
     })?;
-    let (coverage, mut failed, ..) = shared.into_inner().map_err(|_| anyhow::anyhow!("a worker broke"))?;
+    let (coverage, mut failed, _, done) = shared.into_inner().map_err(|_| anyhow::anyhow!("a worker broke"))?;
     failed.sort_by_key(|(seed, _)| *seed);
     print(&coverage, started.elapsed())?;
+    if done < todo.len() {
+        PROGRESS.say(&format!("the time was up: {} of {} seeds were not run", todo.len() - done, todo.len()));
+    }
     for (seed, outcome) in &failed {
         let failure = outcome.failure.as_deref().unwrap_or_default();
         PROGRESS.say(&format!("seed {seed}: {failure}"));
