@@ -1,5 +1,6 @@
 //! Reads the cost annotations of a NodePool: additional costs per node and performance of instance families.
 
+use crate::annotations;
 use crate::decimal::{MILLION, millionths};
 use crate::problems::Fault;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -37,36 +38,29 @@ fn volumes_gib(spec: &EC2NodeClassSpec) -> u64 {
     sizes.filter_map(|size| Quantity::parse(&size.0).ok()?.gib_ceil()).fold(0, u64::saturating_add)
 }
 
-fn text<'a>(pool: &'a ObjectMeta, key: &str) -> Option<&'a str> {
-    Some(pool.annotations.as_ref()?.get(key)?.trim())
-}
-
-fn fault(key: &str, message: String) -> Fault {
-    Fault::new(format!("metadata.annotations[{key}]"), message)
-}
-
 /// Value of an annotation in millionths of a dollar; zero without the annotation.
 fn dollars(pool: &ObjectMeta, key: &str) -> Result<i64, Fault> {
-    text(pool, key).map_or(Ok(0), |text| {
-        millionths(text).ok_or_else(|| fault(key, format!("{text:?} is not an amount in US dollars, such as 0.08")))
-    })
+    let Some(text) = annotations::text(pool, key).map(str::trim) else { return Ok(0) };
+    let message = || format!("{text:?} is not an amount in US dollars, such as 0.08");
+    millionths(text).ok_or_else(|| annotations::fault(key, message()))
 }
 
 /// Parses factors by instance family, such as `m7i=1.15,m8g=1.3`.
 fn performance(pool: &ObjectMeta) -> Result<BTreeMap<String, u32>, Fault> {
     let key = annotation::PERFORMANCE;
     let mut factors = BTreeMap::new();
-    for entry in text(pool, key).unwrap_or_default().split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
+    let entries = annotations::text(pool, key).unwrap_or_default().split(',').map(str::trim);
+    for entry in entries.filter(|entry| !entry.is_empty()) {
         let parsed = entry.split_once('=').and_then(|(family, factor)| {
             let factor = millionths(factor.trim()).filter(|factor| PERFORMANCE_RANGE.contains(factor))?;
             Some((family.trim(), u32::try_from(factor).ok()?)).filter(|(family, _)| !family.is_empty())
         });
         let Some((family, factor)) = parsed else {
             let wanted = "an instance family and a number from 0.1 to 10, such as m7i=1.15";
-            return Err(fault(key, format!("{entry:?} is not {wanted}")));
+            return Err(annotations::fault(key, format!("{entry:?} is not {wanted}")));
         };
         if factors.insert(family.to_owned(), factor).is_some() {
-            return Err(fault(key, format!("{family:?} is named twice")));
+            return Err(annotations::fault(key, format!("{family:?} is named twice")));
         }
     }
     Ok(factors)

@@ -1,7 +1,7 @@
 //! Remembers the newest pod of each DaemonSet.
 
-use crate::kube_time;
 use crate::pods::PodIdentity;
+use crate::{annotations, kube_time};
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::PodSpec;
 use plimsoll_api::Pod as KubePod;
@@ -54,8 +54,7 @@ impl DaemonPods {
     /// The spec of the newest pod of `daemon_set`; `None` if that pod is of an earlier template.
     pub(crate) fn newest(&self, daemon_set: &DaemonSet) -> Option<&PodSpec> {
         let (_, pod) = self.pods.get(daemon_set.metadata.uid.as_deref()?)?.last_key_value()?;
-        let annotations = daemon_set.metadata.annotations.as_ref();
-        let template = annotations.and_then(|annotations| annotations.get(TEMPLATE_GENERATION));
+        let template = annotations::text(&daemon_set.metadata, TEMPLATE_GENERATION);
         let used = pod.labels.get(POD_TEMPLATE_GENERATION);
         let is_current = template.zip(used).is_none_or(|(template, used)| template == used);
         pod.spec.as_deref().filter(|_| is_current)

@@ -1,7 +1,7 @@
 //! When nodes expire. With an annotation of the NodePool, nodes that were created together do not expire together.
 
-use crate::kube_time;
 use crate::problems::Fault;
+use crate::{annotations, kube_time};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use plimsoll_api::{NodeClaim, NodePool};
 use plimsoll_model::identity::ContentHasher;
@@ -35,11 +35,11 @@ pub fn expires(claim: Option<&NodeClaim>, pool: Option<&NodePool>, created: Time
 /// The annotation is invalid.
 pub(crate) fn jitter(pool: &ObjectMeta) -> Result<u32, Fault> {
     let key = annotation::EXPIRY_JITTER;
-    let Some(text) = pool.annotations.as_ref().and_then(|annotations| annotations.get(key)) else { return Ok(0) };
+    let Some(text) = annotations::text(pool, key) else { return Ok(0) };
     let number = text.trim().strip_suffix('%').and_then(|number| number.parse::<u32>().ok());
     let message = || format!("{text:?} is not a percentage from 0% to {LARGEST}%, such as 10%");
     let percentage = number.filter(|number| *number <= LARGEST);
-    percentage.ok_or_else(|| Fault::new(format!("metadata.annotations[{key}]"), message()))
+    percentage.ok_or_else(|| annotations::fault(key, message()))
 }
 
 /// How much earlier than `after` a claim expires: a part of the jitter that depends only on its UID, so that watcher

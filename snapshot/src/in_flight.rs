@@ -6,7 +6,7 @@ use crate::nodes::{
     pool_label, sorted,
 };
 use crate::problems::Fault;
-use crate::{kube_time, problems::Problem, requests};
+use crate::{annotations, kube_time, problems::Problem, requests};
 use plimsoll_api::NodeClaim;
 use plimsoll_model::execution::{ClaimState, InFlightClaim};
 use plimsoll_model::identity::{NodeName, NodePoolName};
@@ -107,9 +107,7 @@ pub(crate) fn from_ledger(claim: &InFlightClaim, now: Timestamp) -> Node {
 /// Usage of the pool's limits that a claim reserves before its launch, from a JSON annotation.
 pub(crate) fn reserved(claim: &NodeClaim) -> Result<Option<Resources>, Fault> {
     let field = format!("metadata.annotations.{}", annotation::RESERVED);
-    let Some(text) = claim.metadata.annotations.as_ref().and_then(|list| list.get(annotation::RESERVED)) else {
-        return Ok(None);
-    };
+    let Some(text) = annotations::text(&claim.metadata, annotation::RESERVED) else { return Ok(None) };
     let list: BTreeMap<String, String> =
         serde_json::from_str(text).map_err(|error| Fault::new(field.as_str(), error))?;
     requests::parsed(&list, &field).map(Some)

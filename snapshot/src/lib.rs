@@ -6,6 +6,7 @@
 
 #![deny(clippy::indexing_slicing)]
 
+mod annotations;
 pub mod buffers;
 mod builder;
 pub mod capacity_quotas;

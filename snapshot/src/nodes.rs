@@ -3,7 +3,7 @@
 use crate::expiry::expires;
 use crate::problems::{Fault, Problem};
 use crate::volumes::attach_limits;
-use crate::{Extra, Objects, Source, in_flight, kube_time, requests};
+use crate::{Extra, Objects, Source, annotations, in_flight, kube_time, requests};
 use k8s_openapi::api::core::v1::Node as KubeNode;
 use plimsoll_api::condition::node_claim::INITIALIZATION_TIMED_OUT;
 use plimsoll_api::{NodeClaim, NodePool, Operator};
@@ -274,8 +274,7 @@ pub fn is_undeclared(taint: &Taint, claim: &NodeClaim) -> bool {
 /// The annotation that protects the Node from voluntary disruption, if there is one.
 #[must_use]
 pub fn protecting_annotation(node: &KubeNode) -> Option<&'static str> {
-    let annotations = node.metadata.annotations.as_ref()?;
-    let is_set = |key: &&str| annotations.get(*key).is_some_and(|value| value == "true");
+    let is_set = |key: &&str| annotations::text(&node.metadata, key) == Some("true");
     [annotation::DO_NOT_DISRUPT, annotation::SCALE_DOWN_DISABLED].into_iter().find(is_set)
 }
 
@@ -303,8 +302,7 @@ pub(crate) fn is_deleting(claim: &NodeClaim) -> bool {
 
 /// Whether the pods of the claim must move: the claim is being deleted, or its instance is interrupted.
 pub(crate) fn is_leaving(claim: &NodeClaim) -> bool {
-    let annotations = claim.metadata.annotations.as_ref();
-    is_deleting(claim) || annotations.is_some_and(|annotations| annotations.contains_key(annotation::INTERRUPTED))
+    is_deleting(claim) || annotations::text(&claim.metadata, annotation::INTERRUPTED).is_some()
 }
 
 /// Whether the node has the disruption taint.

@@ -1,5 +1,6 @@
 //! Reads the on-demand annotations of NodePools and pods.
 
+use crate::annotations;
 use crate::problems::Fault;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use plimsoll_api::Pod;
@@ -26,12 +27,10 @@ pub(crate) fn workload_ratio(pod: &Pod) -> Result<Option<OnDemandRatio>, Fault> 
 }
 
 fn number(metadata: &ObjectMeta, key: &str, max: u32) -> Result<Option<u32>, Fault> {
-    let Some(text) = metadata.annotations.as_ref().and_then(|annotations| annotations.get(key)) else {
-        return Ok(None);
-    };
+    let Some(text) = annotations::text(metadata, key) else { return Ok(None) };
     let read = text.trim().parse::<u32>().ok().filter(|number| *number <= max);
-    let field = || format!("metadata.annotations[{key}]");
-    read.map(Some).ok_or_else(|| Fault::new(field(), format!("{text:?} is not a whole number from 0 to {max}")))
+    let message = || format!("{text:?} is not a whole number from 0 to {max}");
+    read.map(Some).ok_or_else(|| annotations::fault(key, message()))
 }
 
 /// Returns the workload of a pod: its controller, or the Deployment behind a ReplicaSet. A pod without owner is its own

@@ -1,7 +1,7 @@
 //! What protects the pods of a node from its removal.
 
-use crate::kube_time;
 use crate::rollout::removal_reason;
+use crate::{annotations, kube_time};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use plimsoll_api::NodeClaim;
 use plimsoll_model::names::annotation;
@@ -23,8 +23,7 @@ pub(crate) struct PodProtection {
 impl PodProtection {
     /// Protection of the pods on `node`, which belongs to `claim`.
     pub(crate) fn of(node: &Node, claim: Option<&NodeClaim>, now: Timestamp) -> Self {
-        let annotations = claim.and_then(|claim| claim.metadata.annotations.as_ref());
-        let value = |key: &str| annotations.and_then(|all| all.get(key)).map(String::as_str);
+        let value = |key: &str| annotations::text(&claim?.metadata, key);
         let notice = value(annotation::INTERRUPTED);
         let deadline = value(annotation::TERMINATION_TIMESTAMP).and_then(moment);
         let ends = notice.and_then(end_of_notice).into_iter().chain(deadline).min().filter(|_| node.deleting);

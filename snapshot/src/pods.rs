@@ -4,10 +4,10 @@ use crate::pdbs::Budgets;
 use crate::pod_protection::PodProtection;
 use crate::pod_states::PodStates;
 use crate::pod_table::ReadPod;
-use crate::problems::{Fault, Problem, full_name, full_name_of};
+use crate::problems::{Problem, full_name, full_name_of};
 use crate::replicas::Replicas;
 use crate::shapes::{NodeBinding, Shapes, Template};
-use crate::{Extra, Objects, Source, kube_time, on_demand, requests};
+use crate::{Extra, Objects, Source, annotations, kube_time, on_demand, requests};
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use plimsoll_api::Pod as KubePod;
@@ -173,8 +173,7 @@ pub(crate) fn ignored_annotations(pod: &KubePod) -> impl Iterator<Item = Problem
 #[must_use]
 pub fn ignored_protection(pod: &KubePod) -> Option<Problem> {
     let message = format!("{:?} is neither true nor a positive duration such as 1h30m", pod.invalid_protection()?);
-    let field = format!("metadata.annotations[{}]", annotation::DO_NOT_DISRUPT);
-    Some(Problem::of_field("Pod", &pod.metadata, Fault::new(field, message)))
+    Some(Problem::of_field("Pod", &pod.metadata, annotations::fault(annotation::DO_NOT_DISRUPT, message)))
 }
 
 /// Reports unparsable on-demand annotations of a pod. The pod is then used without them.
@@ -322,11 +321,8 @@ fn timestamp(until: jiff::Timestamp) -> Timestamp {
 /// A volume that can be attached only in some zones must be detached from one node and attached to the next, while the
 /// pod does not run. It counts as one more pod. A volume that can be mounted anywhere costs nothing.
 fn eviction_cost(pod: &KubePod, shape: &PodShape) -> i64 {
-    let annotations = pod.metadata.annotations.as_ref();
-    let deletion_cost = annotations
-        .and_then(|annotations| annotations.get(annotation::POD_DELETION_COST))
-        .and_then(|text| text.parse::<i32>().ok())
-        .unwrap_or(0);
+    let deletion_cost = annotations::text(&pod.metadata, annotation::POD_DELETION_COST);
+    let deletion_cost = deletion_cost.and_then(|text| text.parse::<i32>().ok()).unwrap_or(0);
     let attached = shape.volumes.iter().filter(|volume| !volume.alternatives.is_empty()).count();
     let volumes = i64::try_from(attached).unwrap_or(MAX_EVICTION_COST).min(MAX_EVICTION_COST);
     let cost = EVICTION_COST * (1 + volumes)

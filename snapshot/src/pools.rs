@@ -3,7 +3,8 @@
 use crate::nodes::{drifted, is_deleting};
 use crate::problems::{Fault, Problem};
 use crate::rollout::{self, Rollout, RolloutObjects};
-use crate::{Extra, Objects, Source, costs, expiry, kube_time, on_demand, overlays, requests, termination_delay};
+use crate::termination_delay::termination_delay;
+use crate::{Extra, Objects, Source, annotations, costs, expiry, kube_time, on_demand, overlays, requests};
 use k8s_openapi::api::core::v1::Node as KubeNode;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use plimsoll_api::budget::DisruptionReason as BudgetReason;
@@ -260,10 +261,8 @@ impl BudgetNodes<'_> {
 /// The nodes to which budgets refer, by NodePool.
 #[must_use]
 pub fn budget_nodes<'a>(objects: &Objects, nodes: &'a [Node]) -> BTreeMap<&'a str, BudgetNodes<'a>> {
-    let is_removing = |claim: &&NodeClaim| {
-        let annotations = claim.metadata.annotations.as_ref();
-        is_deleting(claim) || annotations.is_some_and(|annotations| annotations.contains_key(annotation::REMOVAL))
-    };
+    let is_removing =
+        |claim: &&NodeClaim| is_deleting(claim) || annotations::text(&claim.metadata, annotation::REMOVAL).is_some();
     let removing: BTreeSet<&str> =
         objects.node_claims.iter().filter(is_removing).filter_map(|claim| claim.metadata.name.as_deref()).collect();
     let claims = objects.node_claims.iter().filter(|claim| claim.is_instance_terminating());

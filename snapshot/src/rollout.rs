@@ -9,11 +9,10 @@ mod progress;
 
 pub use progress::Progress;
 
-use crate::kube_time;
 use crate::pods::stays_with_node;
 use crate::problems::full_name;
+use crate::{annotations, kube_time};
 use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use plimsoll_api::{EC2NodeClass, NodeClaim, NodePool, Pod, PodPhase, condition, hash};
 use plimsoll_model::identity::ContentHasher;
 use plimsoll_model::names::{annotation, label};
@@ -150,7 +149,7 @@ pub fn of<P: Deref<Target = Pod>>(objects: &RolloutObjects<'_>, pods_on: impl Fn
 /// the command of its removal.
 #[must_use]
 pub fn is_drifted(claim: &NodeClaim) -> bool {
-    let is_interrupted = value(&claim.metadata, annotation::INTERRUPTED).is_some();
+    let is_interrupted = annotations::text(&claim.metadata, annotation::INTERRUPTED).is_some();
     claim.true_condition(condition::node_claim::DRIFTED).is_some() && !is_interrupted
 }
 
@@ -160,7 +159,7 @@ fn is_replaced(claim: &NodeClaim) -> bool {
     if claim.is_instance_terminating() {
         return false;
     }
-    if value(&claim.metadata, annotation::REMOVAL).is_none() {
+    if annotations::text(&claim.metadata, annotation::REMOVAL).is_none() {
         return claim.metadata.deletion_timestamp.is_some() && claim.is_initialized() && is_drifted(claim);
     }
     match removal_reason(claim) {
@@ -171,17 +170,13 @@ fn is_replaced(claim: &NodeClaim) -> bool {
 
 /// The reason of the removal in progress, if a plan removes the node of the claim.
 pub(crate) fn removal_reason(claim: &NodeClaim) -> Option<String> {
-    let command: Value = serde_json::from_str(value(&claim.metadata, annotation::REMOVAL)?).ok()?;
+    let command: Value = serde_json::from_str(annotations::text(&claim.metadata, annotation::REMOVAL)?).ok()?;
     Some(command.get("reason")?.as_str()?.to_owned())
-}
-
-fn value<'a>(metadata: &'a ObjectMeta, key: &str) -> Option<&'a str> {
-    metadata.annotations.as_ref()?.get(key).map(String::as_str)
 }
 
 /// The number of canaries, or what holds the rollout whatever they do.
 fn held(pool: &NodePool, current: &CurrentRevision) -> Result<u32, Stage> {
-    let value = |key: &str| value(&pool.metadata, key);
+    let value = |key: &str| annotations::text(&pool.metadata, key);
     let invalid = |key: &str, problem: String| Stage::Invalid(format!("annotation {key}: {problem}"));
     match value(annotation::ROLLOUT_PAUSED) {
         Some("true") => return Err(Stage::Paused),
@@ -325,8 +320,8 @@ struct CurrentRevision {
 
 impl CurrentRevision {
     fn new(pool: &NodePool, class: Option<&EC2NodeClass>) -> Self {
-        let annotations = class.and_then(|class| class.metadata.annotations.as_ref());
-        let class_hash = annotations.and_then(|all| all.get(annotation::EC2_NODE_CLASS_HASH)).cloned();
+        let class_hash = class.and_then(|class| annotations::text(&class.metadata, annotation::EC2_NODE_CLASS_HASH));
+        let class_hash = class_hash.map(str::to_owned);
         let pool_hash = hash::node_pool(&pool.spec.template);
         let status = class.and_then(|class| class.status.clone()).unwrap_or_default();
         let images: BTreeSet<String> = status.amis.into_iter().map(|image| image.id).collect();
@@ -344,10 +339,10 @@ impl CurrentRevision {
 
     /// Whether the claim was launched with this revision. The condition `Drifted` of a claim comes a moment later.
     fn has(&self, claim: &NodeClaim) -> bool {
-        let value = |key: &str| claim.metadata.annotations.as_ref()?.get(key);
+        let value = |key: &str| annotations::text(&claim.metadata, key);
         let image = claim.status.as_ref().and_then(|status| status.image_id.as_ref());
-        value(annotation::NODE_POOL_HASH) == Some(&self.pool_hash)
-            && value(annotation::EC2_NODE_CLASS_HASH) == self.class_hash.as_ref()
+        value(annotation::NODE_POOL_HASH) == Some(self.pool_hash.as_str())
+            && value(annotation::EC2_NODE_CLASS_HASH) == self.class_hash.as_deref()
             && image.is_none_or(|image| self.images.contains(image))
     }
 }

@@ -1,5 +1,6 @@
 //! Reads how long the instances of a NodePool stay after the drains of their nodes.
 
+use crate::annotations;
 use crate::problems::Fault;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use plimsoll_api::GoDuration;
@@ -15,12 +16,10 @@ const LONGEST: Duration = Duration::from_secs(3600);
 /// The annotation is invalid.
 pub fn termination_delay(pool: &ObjectMeta) -> Result<Duration, Fault> {
     let key = annotation::TERMINATION_DELAY;
-    let Some(text) = pool.annotations.as_ref().and_then(|annotations| annotations.get(key)) else {
-        return Ok(Duration::ZERO);
-    };
+    let Some(text) = annotations::text(pool, key) else { return Ok(Duration::ZERO) };
     let delay = text.trim().parse::<GoDuration>().ok().map(|delay| delay.value()).filter(|delay| *delay <= LONGEST);
     let message = || format!("{text:?} is not a duration from 0s to 1h, such as 5m");
-    delay.ok_or_else(|| Fault::new(format!("metadata.annotations[{key}]"), message()))
+    delay.ok_or_else(|| annotations::fault(key, message()))
 }
 
 #[cfg(test)]

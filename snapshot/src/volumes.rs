@@ -9,7 +9,7 @@ pub(crate) use attach::attach_limits;
 
 use crate::problems::Fault;
 use crate::shapes::Template;
-use crate::{Objects, Source, selectors};
+use crate::{Objects, Source, annotations, selectors};
 use k8s_openapi::api::core::v1::{EphemeralVolumeSource, PersistentVolume, PersistentVolumeClaim as Claim};
 use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaimSpec};
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -192,7 +192,7 @@ impl<'objects> Volumes<'objects> {
             None | Some("") => return self.unbound(name, spec, Some(claim)),
             Some(volume) => volume,
         };
-        if self.source == Source::Cluster && annotation(&claim.metadata, BIND_COMPLETED).is_none() {
+        if self.source == Source::Cluster && annotations::text(&claim.metadata, BIND_COMPLETED).is_none() {
             return problem(format!("persistent volume claim {name:?} is being bound to {volume_name:?}"));
         }
         match self.volumes.get(volume_name) {
@@ -285,7 +285,7 @@ impl<'objects> Volumes<'objects> {
     /// Hostname of the node for which the volume of the claim is being provisioned. kube-scheduler skips all other
     /// nodes, until the provisioner has given up or the node is gone.
     fn selected_hostname(&self, claim: &Claim) -> Option<&'objects str> {
-        let name = annotation(&claim.metadata, SELECTED_NODE)?;
+        let name = annotations::text(&claim.metadata, SELECTED_NODE)?;
         let named = |node: &'objects Node| Some((node.metadata.name.as_deref()?, node));
         let node = *self.nodes.get_or_init(|| self.objects.nodes.iter().filter_map(named).collect()).get(name)?;
         let hostname = node.metadata.labels.as_ref().and_then(|labels| labels.get(label::HOSTNAME));
@@ -298,7 +298,7 @@ impl<'objects> Volumes<'objects> {
         spec: &'spec PersistentVolumeClaimSpec,
         claim: Option<&'spec Claim>,
     ) -> Result<Option<&'objects StorageClass>, &'spec str> {
-        let annotated = claim.and_then(|claim| annotation(&claim.metadata, CLASS_ANNOTATION));
+        let annotated = claim.and_then(|claim| annotations::text(&claim.metadata, CLASS_ANNOTATION));
         match annotated.or(spec.storage_class_name.as_deref()) {
             Some("") => Ok(None),
             Some(class) => self.classes.get(class).copied().map(Some).ok_or(class),
@@ -330,7 +330,7 @@ impl<'objects> Volumes<'objects> {
     /// The default class; the newest if there are several, then the first by name, as in Kubernetes.
     fn default_class(&self) -> Option<&'objects StorageClass> {
         let marked = |class: &&StorageClass| {
-            DEFAULT_CLASS.iter().any(|key| annotation(&class.metadata, key).is_some_and(|value| value == "true"))
+            DEFAULT_CLASS.iter().any(|key| annotations::text(&class.metadata, key) == Some("true"))
         };
         let created = |class: &&StorageClass| class.metadata.creation_timestamp.as_ref().map(|time| time.0);
         self.classes.values().copied().filter(marked).min_by_key(|class| std::cmp::Reverse(created(class)))
@@ -374,10 +374,6 @@ fn with(mut terms: Vec<NodeSelectorTerm>, requirement: &NodeSelectorRequirement)
     }
     terms.iter_mut().for_each(|term| term.expressions.push(requirement.clone()));
     terms
-}
-
-fn annotation<'a>(metadata: &'a ObjectMeta, key: &str) -> Option<&'a str> {
-    metadata.annotations.as_ref()?.get(key).map(String::as_str)
 }
 
 #[cfg(test)]

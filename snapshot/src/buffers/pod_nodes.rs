@@ -3,7 +3,7 @@
 //! Claims record the pods they were created for. Virtual pods are placed again in every plan. Without this mapping they
 //! might not fit where the previous plan put them, and their capacity would be launched again.
 
-use crate::{Extra, Objects, kube_time};
+use crate::{Extra, Objects, annotations, kube_time};
 use plimsoll_model::execution::ClaimState;
 use plimsoll_model::identity::{NodeName, PodUid};
 use plimsoll_model::names::annotation;
@@ -24,8 +24,7 @@ impl<'a> BufferPodNodes<'a> {
         let mut by_pod = BTreeMap::new();
         for metadata in &claims {
             let Some(node) = metadata.name.as_deref().and_then(|name| by_claim.get(name)).copied() else { continue };
-            let annotation_text =
-                metadata.annotations.as_ref().and_then(|annotations| annotations.get(annotation::PODS));
+            let annotation_text = annotations::text(metadata, annotation::PODS);
             // An unparsable annotation is treated as empty.
             let uids: Vec<Cow<'a, str>> =
                 annotation_text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! How far a rollout is, and how long the rest takes. Derived from the NodeClaims alone, so that a restart of a service
 //! changes nothing.
 
-use crate::kube_time;
+use crate::{annotations, kube_time};
 use plimsoll_api::{NodeClaim, condition};
 use plimsoll_model::names::annotation;
 use plimsoll_model::time::{Millis, Timestamp};
@@ -88,8 +88,8 @@ impl fmt::Display for Progress {
 }
 
 fn is_leaving(claim: &NodeClaim) -> bool {
-    let annotations = claim.metadata.annotations.as_ref();
-    claim.metadata.deletion_timestamp.is_some() || annotations.is_some_and(|all| all.contains_key(annotation::REMOVAL))
+    let metadata = &claim.metadata;
+    metadata.deletion_timestamp.is_some() || annotations::text(metadata, annotation::REMOVAL).is_some()
 }
 
 fn as_u64(count: usize) -> u64 {
