@@ -10,6 +10,11 @@ pub fn timestamp(time: &Time) -> Timestamp {
     Timestamp(time.0.as_millisecond())
 }
 
+/// Milliseconds since the epoch of a moment in an annotation. The last moment means "never": it is the end of time.
+pub(crate) fn moment(at: jiff::Timestamp) -> Timestamp {
+    if at == jiff::Timestamp::MAX { Timestamp(i64::MAX) } else { timestamp(&Time(at)) }
+}
+
 /// Creation time of an object; the epoch if it is not set.
 #[must_use]
 pub fn created(metadata: &ObjectMeta) -> Timestamp {

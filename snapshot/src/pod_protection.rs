@@ -2,7 +2,6 @@
 
 use crate::rollout::removal_reason;
 use crate::{annotations, kube_time};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use plimsoll_api::NodeClaim;
 use plimsoll_model::names::annotation;
 use plimsoll_model::snapshot::{DisruptionReason, Node};
@@ -25,7 +24,8 @@ impl PodProtection {
     pub(crate) fn of(node: &Node, claim: Option<&NodeClaim>, now: Timestamp) -> Self {
         let value = |key: &str| annotations::text(&claim?.metadata, key);
         let notice = value(annotation::INTERRUPTED);
-        let deadline = value(annotation::TERMINATION_TIMESTAMP).and_then(moment);
+        let deadline = value(annotation::TERMINATION_TIMESTAMP);
+        let deadline = deadline.and_then(|text| text.parse().ok()).map(kube_time::moment);
         let ends = notice.and_then(end_of_notice).into_iter().chain(deadline).min().filter(|_| node.deleting);
         Self {
             forced: is_forced(node, claim, notice.is_some(), now),
@@ -52,9 +52,4 @@ fn is_forced(node: &Node, claim: Option<&NodeClaim>, interrupted: bool, now: Tim
 fn end_of_notice(notice: &str) -> Option<Timestamp> {
     let fields: serde_json::Value = serde_json::from_str(notice).ok()?;
     fields.get("ends")?.as_i64().map(Timestamp)
-}
-
-fn moment(text: &str) -> Option<Timestamp> {
-    let at: jiff::Timestamp = text.parse().ok()?;
-    Some(kube_time::timestamp(&Time(at)))
 }

@@ -9,7 +9,7 @@ use crate::replicas::Replicas;
 use crate::shapes::{NodeBinding, Shapes, Template};
 use crate::{Extra, Objects, Source, annotations, kube_time, on_demand, requests};
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, PodSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use plimsoll_api::Pod as KubePod;
 use plimsoll_model::identity::{NodeName, PodUid};
 use plimsoll_model::names::{annotation, label};
@@ -279,7 +279,7 @@ pub(crate) fn read(pod: &KubePod, spec: &PodSpec, budgets: &Budgets<'_>, shapes:
         stays_with_node,
         terminating: metadata.deletion_timestamp.is_some(),
         returns: !stays_with_node && returns(pod),
-        do_not_disrupt_until: pod.protected_until().map(timestamp),
+        do_not_disrupt_until: pod.protected_until().map(kube_time::moment),
         eviction_cost_milli: eviction_cost(pod, &shape),
         pod_disruption_budgets: covering(pod, budgets),
         buffer: None,
@@ -310,12 +310,7 @@ fn returns(pod: &KubePod) -> bool {
 
 /// Until when `karpenter.sh/do-not-disrupt` protects the pod.
 fn do_not_disrupt_until(pod: &KubePod) -> Option<Timestamp> {
-    pod.do_not_disrupt().map(|(until, _)| timestamp(until))
-}
-
-/// When a protection by annotations ends; the end of time if it does not end.
-fn timestamp(until: jiff::Timestamp) -> Timestamp {
-    if until == jiff::Timestamp::MAX { Timestamp(i64::MAX) } else { kube_time::timestamp(&Time(until)) }
+    pod.do_not_disrupt().map(|(until, _)| kube_time::moment(until))
 }
 
 /// A volume that can be attached only in some zones must be detached from one node and attached to the next, while the
