@@ -24,12 +24,14 @@ fn requests_are_computed_as_in_kube_scheduler() {
         ("containers add up", json!({"containers": [one(), container(json!({"cpu": "250m"}))]}), cpu(1250)),
         (
             "a limit stands in for a missing request, of that resource alone",
-            json!({"containers": [{"name": "app", "resources": {"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"cpu": "1"}}}]}),
+            json!({"containers": [{"name": "app", "resources": {"limits": {"cpu": "2", "memory": "1Gi"},
+                "requests": {"cpu": "1"}}}]}),
             Resources::from([("cpu", 1000), ("memory", 1 << 30), ("pods", 1)]),
         ),
         (
             "the largest init container counts where it exceeds the sum",
-            json!({"initContainers": [container(json!({"cpu": "3"})), container(json!({"cpu": "2"}))], "containers": [one(), one()]}),
+            json!({"initContainers": [container(json!({"cpu": "3"})), container(json!({"cpu": "2"}))],
+                "containers": [one(), one()]}),
             cpu(3000),
         ),
         (
@@ -44,12 +46,14 @@ fn requests_are_computed_as_in_kube_scheduler() {
         ),
         (
             "an init container after a sidecar runs beside it",
-            json!({"initContainers": [sidecar(json!({"cpu": "1"})), container(json!({"cpu": "4"}))], "containers": [one()]}),
+            json!({"initContainers": [sidecar(json!({"cpu": "1"})), container(json!({"cpu": "4"}))],
+                "containers": [one()]}),
             cpu(5000),
         ),
         (
             "one before the sidecar does not",
-            json!({"initContainers": [container(json!({"cpu": "4"})), sidecar(json!({"cpu": "1"}))], "containers": [one()]}),
+            json!({"initContainers": [container(json!({"cpu": "4"})), sidecar(json!({"cpu": "1"}))],
+                "containers": [one()]}),
             cpu(4000),
         ),
         ("overhead comes on top", json!({"overhead": {"cpu": "100m"}, "containers": [one()]}), cpu(1100)),
@@ -65,12 +69,14 @@ fn requests_are_computed_as_in_kube_scheduler() {
         ),
         (
             "a limit of the whole pod counts for huge pages in any case",
-            json!({"resources": {"limits": {"hugepages-2Mi": "8Mi"}}, "containers": [container(json!({"hugepages-2Mi": "4Mi"}))]}),
+            json!({"resources": {"limits": {"hugepages-2Mi": "8Mi"}},
+                "containers": [container(json!({"hugepages-2Mi": "4Mi"}))]}),
             Resources::from([("hugepages-2Mi", 8 << 20), ("pods", 1)]),
         ),
         (
             "what pods cannot ask for as a whole is left to containers",
-            json!({"resources": {"requests": {"nvidia.com/gpu": "8"}}, "containers": [container(json!({"nvidia.com/gpu": "1"}))]}),
+            json!({"resources": {"requests": {"nvidia.com/gpu": "8"}},
+                "containers": [container(json!({"nvidia.com/gpu": "1"}))]}),
             Resources::from([("nvidia.com/gpu", 1), ("pods", 1)]),
         ),
         ("fractions of a millicore round up", json!({"containers": [container(json!({"cpu": "0.0001"}))]}), cpu(1)),
