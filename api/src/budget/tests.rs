@@ -19,6 +19,13 @@ fn pool(budgets: Vec<Budget>) -> NodePoolSpec {
     NodePoolSpec { disruption: Some(disruption), ..NodePoolSpec::default() }
 }
 
+/// Asserts the next scheduled time after `now`, and the last one at or before it.
+fn assert_scheduled(schedule: &str, now: &str, next: Option<&str>, last: Option<&str>) {
+    let cron = Cron::parse(schedule).unwrap();
+    assert_eq!(cron.next_after(at(now)), next.map(at), "{schedule} after {now}");
+    assert_eq!(cron.last_at_or_before(at(now)), last.map(at), "{schedule} before {now}");
+}
+
 #[test]
 fn the_next_and_last_scheduled_times_are_found() {
     // 2026-11-21 is a Saturday.
@@ -48,17 +55,13 @@ fn the_next_and_last_scheduled_times_are_found() {
         ("0,,30 12 * * *", "2026-11-21T12:00:00Z", "2026-11-21T12:30:00Z", "2026-11-21T12:00:00Z"),
     ];
     for (schedule, now, next, last) in cases {
-        let cron = Cron::parse(schedule).unwrap();
-        assert_eq!(cron.next_after(at(now)), Some(at(next)), "{schedule} after {now}");
-        assert_eq!(cron.last_at_or_before(at(now)), Some(at(last)), "{schedule} before {now}");
+        assert_scheduled(schedule, now, Some(next), Some(last));
     }
 }
 
 #[test]
 fn an_impossible_date_is_never_scheduled() {
-    let cron = Cron::parse("0 0 30 2 *").unwrap();
-    assert_eq!(cron.next_after(at("2026-11-21T10:00:00Z")), None);
-    assert_eq!(cron.last_at_or_before(at("2026-11-21T10:00:00Z")), None);
+    assert_scheduled("0 0 30 2 *", "2026-11-21T10:00:00Z", None, None);
     let never = budget("0", Some(("0 0 30 2 *", "8760h")));
     assert_eq!(never.is_active(at("2026-11-21T10:00:00Z")), Ok(false));
     assert_eq!(never.next_change(at("2026-11-21T10:00:00Z")), Ok(None));
@@ -121,13 +124,9 @@ fn a_schedule_has_the_time_zone_of_its_prefix() {
         ("TZ=America/Asuncion 0 0 26 3 *", "2023-03-26T02:45:00Z", "2023-03-26T04:00:00Z", "2022-03-26T03:00:00Z"),
     ];
     for (schedule, now, next, last) in cases {
-        let cron = Cron::parse(schedule).unwrap();
-        assert_eq!(cron.next_after(at(now)), Some(at(next)), "{schedule} after {now}");
-        assert_eq!(cron.last_at_or_before(at(now)), Some(at(last)), "{schedule} before {now}");
+        assert_scheduled(schedule, now, Some(next), Some(last));
     }
-    let never = Cron::parse("TZ=Europe/Berlin 0 0 30 2 *").unwrap();
-    assert_eq!(never.next_after(at("2026-11-21T10:00:00Z")), None);
-    assert_eq!(never.last_at_or_before(at("2026-11-21T10:00:00Z")), None);
+    assert_scheduled("TZ=Europe/Berlin 0 0 30 2 *", "2026-11-21T10:00:00Z", None, None);
 }
 
 /// In Berlin, the clock goes from 2:00 to 3:00 on 29 March and from 3:00 to 2:00 on 25 October 2026, at 1:00 UTC.
@@ -154,9 +153,7 @@ fn changes_of_the_clock_lose_no_scheduled_time() {
         ("0 3 * * *", "2026-10-25T00:30:00Z", "2026-10-25T02:00:00Z", "2026-10-24T01:00:00Z"),
     ];
     for (schedule, now, next, last) in cases {
-        let cron = Cron::parse(&format!("CRON_TZ=Europe/Berlin {schedule}")).unwrap();
-        assert_eq!(cron.next_after(at(now)), Some(at(next)), "{schedule} after {now}");
-        assert_eq!(cron.last_at_or_before(at(now)), Some(at(last)), "{schedule} before {now}");
+        assert_scheduled(&format!("CRON_TZ=Europe/Berlin {schedule}"), now, Some(next), Some(last));
     }
 }
 
