@@ -92,19 +92,7 @@ impl<'a> Removal<'a> {
         reason: DisruptionReason,
         place: impl FnOnce(&mut State) -> Option<Placed<'a>>,
     ) -> bool {
-        state.work > 0 && self.attempt_without_work(context, state, candidate, reason, place)
-    }
-
-    /// Like [`Self::attempt`], also if the work is used up. `place` needs none.
-    fn attempt_without_work(
-        &mut self,
-        context: &SolveContext<'a>,
-        state: &mut State,
-        candidate: &Candidate<'a>,
-        reason: DisruptionReason,
-        place: impl FnOnce(&mut State) -> Option<Placed<'a>>,
-    ) -> bool {
-        if !self.is_open(candidate) || !self.allowance.permits(context, candidate, reason) {
+        if state.work == 0 || !self.is_open(candidate) || !self.allowance.permits(context, candidate, reason) {
             return false;
         }
         let placed = state.trial(|state| {

@@ -187,8 +187,9 @@ fn placed<'a>(
     Ok(placed)
 }
 
-/// Replaces a node of a static pool by another node of this pool, as Karpenter does: its pods are not planned. Only
-/// pools with exactly as many nodes as `replicas` are concerned. Other pools get their number of nodes first.
+/// Replaces a node of a static pool by another node of this pool, as Karpenter does: its pods are not planned, which
+/// needs no work. Only pools with exactly as many nodes as `replicas` are concerned. Other pools get their number of
+/// nodes first. The node is open, and budgets allow its removal.
 fn replace_static<'a>(
     context: &SolveContext<'a>,
     state: &mut State,
@@ -201,8 +202,15 @@ fn replace_static<'a>(
     let others = successors_of(context, removal, candidate.pool);
     let has_room = static_pools::room(context.snapshot, candidate.pool) > others;
     let may_go = has_room || (others == 0 && may_go_first(context, removal, candidate));
-    let none = |_: &mut State| may_go.then(Placed::default);
-    if removal.attempt_without_work(context, state, candidate, DisruptionReason::Drifted, none) && has_room {
+    let closed = state.trial(|state| {
+        state.close(candidate.node);
+        (may_go && removal.followed.permits(context, state, candidate.node)).then_some(())
+    });
+    if closed.is_none() {
+        return;
+    }
+    removal.note(context, candidate, DisruptionReason::Drifted);
+    if has_room {
         removal.successors.insert(candidate.node, None);
     }
 }
