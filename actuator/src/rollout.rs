@@ -20,18 +20,6 @@ use std::sync::Arc;
 /// Reason of the condition of a rollout whose canary has failed.
 const CANARY_FAILED: &str = "CanaryFailed";
 
-/// The claims of each pool with a drifted node. One pass over all claims serves all pools.
-pub(crate) fn claims_of_drifted_pools(claims: &[Arc<NodeClaim>]) -> BTreeMap<&str, Vec<&NodeClaim>> {
-    let drifted = rollout::drifted_pools(claims);
-    let mut by_pool: BTreeMap<&str, Vec<&NodeClaim>> = BTreeMap::new();
-    for claim in claims {
-        if let Some(pool) = claim.labels().get(label::NODE_POOL).filter(|pool| drifted.contains(*pool)) {
-            by_pool.entry(pool).or_default().push(claim);
-        }
-    }
-    by_pool
-}
-
 /// The rollout of a pool with these claims, from the watch cache; `None` if no node has drifted.
 pub(crate) fn of(stores: &Stores, pool: &NodePool, claims: &[&NodeClaim], now: Timestamp) -> Option<Rollout> {
     let class = class_of(stores, pool);
@@ -82,7 +70,8 @@ impl Halt<'_> {
         let Some(pool) = pool else { return Ok(()) };
         let name = claim.name_any();
         let claims = self.stores.claims.state();
-        let of_pool = claims_of_drifted_pools(&claims).remove(pool.name_any().as_str()).unwrap_or_default();
+        let mut drifted = rollout::claims_of_drifted_pools(claims.iter().map(Arc::as_ref));
+        let of_pool = drifted.remove(pool.name_any().as_str()).unwrap_or_default();
         match of(self.stores, &pool, &of_pool, clock.timestamp()).map(|rollout| rollout.stage) {
             Some(Stage::Canary(waiting)) if waiting.contains_key(&name) => {
                 self.write(clock, &pool, &name, "its instance did not register as a Node in time").await

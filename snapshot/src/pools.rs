@@ -1,6 +1,6 @@
 //! Reads NodePools: catalog, readiness and allowed disruptions.
 
-use crate::nodes::{drifted, is_deleting};
+use crate::nodes::is_deleting;
 use crate::problems::{Fault, Problem};
 use crate::rollout::{self, Rollout, RolloutObjects};
 use crate::termination_delay::termination_delay;
@@ -11,7 +11,7 @@ use plimsoll_api::budget::DisruptionReason as BudgetReason;
 use plimsoll_api::node_pool::ConsolidationPolicy as ApiPolicy;
 use plimsoll_api::{EC2NodeClass, FieldError, NodeClaim, NodePool as ApiPool, Pod, Validate, condition};
 use plimsoll_model::identity::{CatalogId, NodePoolName};
-use plimsoll_model::names::{annotation, label};
+use plimsoll_model::names::annotation;
 use plimsoll_model::quantity::Quantity;
 use plimsoll_model::requirements::NodeSelectorRequirement;
 use plimsoll_model::resources::Resources;
@@ -212,14 +212,7 @@ struct Rollouts<'a> {
 
 impl<'a> Rollouts<'a> {
     fn new(objects: &'a Objects) -> Self {
-        let pool_of = |claim: &'a NodeClaim| claim.metadata.labels.as_ref()?.get(label::NODE_POOL).map(String::as_str);
-        let claims = || objects.node_claims.iter().filter_map(|claim| Some((pool_of(claim)?, claim)));
-        let drifted: BTreeSet<&str> =
-            claims().filter(|(_, claim)| drifted(claim).is_some()).map(|(pool, _)| pool).collect();
-        let mut by_pool: BTreeMap<&str, Vec<&NodeClaim>> = BTreeMap::new();
-        for (pool, claim) in claims().filter(|(pool, _)| drifted.contains(pool)) {
-            by_pool.entry(pool).or_default().push(claim);
-        }
+        let by_pool = rollout::claims_of_drifted_pools(objects.node_claims.iter());
         let nodes = objects.nodes.iter().filter(|_| !by_pool.is_empty());
         let nodes = nodes.filter_map(|node| Some((node.metadata.name.as_deref()?, node))).collect();
         let mut pods: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();

@@ -21,7 +21,6 @@ use plimsoll_model::time::{Millis, Timestamp};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
-use std::sync::Arc;
 
 /// Nodes that must prove themselves unless the pool says otherwise.
 const DEFAULT_CANARIES: u32 = 1;
@@ -104,12 +103,22 @@ impl Rollout {
     }
 }
 
-/// Names of pools with drifted nodes. Usually there are none, which saves the rest.
+/// The claims of each pool with a drifted node. Usually there are none, which saves the rest. One pass over all claims
+/// serves all pools.
 #[must_use]
-pub fn drifted_pools(claims: &[Arc<NodeClaim>]) -> BTreeSet<String> {
-    let is_drifted = |claim: &&Arc<NodeClaim>| claim.true_condition(condition::node_claim::DRIFTED).is_some();
-    let labels = claims.iter().filter(is_drifted).filter_map(|claim| claim.metadata.labels.as_ref());
-    labels.filter_map(|labels| labels.get(label::NODE_POOL).cloned()).collect()
+pub fn claims_of_drifted_pools<'a>(
+    claims: impl Iterator<Item = &'a NodeClaim> + Clone,
+) -> BTreeMap<&'a str, Vec<&'a NodeClaim>> {
+    let pool_of = |claim: &'a NodeClaim| claim.metadata.labels.as_ref()?.get(label::NODE_POOL).map(String::as_str);
+    let claims = claims.filter_map(|claim| Some((pool_of(claim)?, claim)));
+    let has_drifted = |claim: &NodeClaim| claim.true_condition(condition::node_claim::DRIFTED).is_some();
+    let drifted: BTreeSet<&str> =
+        claims.clone().filter(|(_, claim)| has_drifted(claim)).map(|(pool, _)| pool).collect();
+    let mut by_pool: BTreeMap<&str, Vec<&NodeClaim>> = BTreeMap::new();
+    for (pool, claim) in claims.filter(|(pool, _)| drifted.contains(pool)) {
+        by_pool.entry(pool).or_default().push(claim);
+    }
+    by_pool
 }
 
 /// The rollout of a pool; `None` if no node has drifted. `pods_on` returns the pods of a node. It is asked only about

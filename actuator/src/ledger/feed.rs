@@ -23,6 +23,7 @@ use plimsoll_model::identity::{NodePoolName, PodUid};
 use plimsoll_model::names::NODES_RESOURCE;
 use plimsoll_model::resources::Resources;
 use plimsoll_model::time::{Millis, Timestamp};
+use plimsoll_snapshot::rollout::claims_of_drifted_pools;
 use preferences::Preferences;
 use quotas::InvalidQuotas;
 use std::collections::{BTreeMap, BTreeSet};
@@ -304,7 +305,7 @@ fn adopt(deps: &Sources, seed: &ClaimSeed) {
 pub fn refresh_pools(deps: &Sources, previous: &mut BTreeSet<NodePoolName>) {
     let mut present = BTreeSet::new();
     let claims = deps.stores.claims.state();
-    let drifted = rollout::claims_of_drifted_pools(&claims);
+    let drifted = claims_of_drifted_pools(claims.iter().map(Arc::as_ref));
     let in_service = in_service(&claims);
     for pool in deps.stores.pools.state() {
         let name = NodePoolName(pool.metadata.name.clone().unwrap_or_default());

@@ -1,6 +1,6 @@
 //! Metrics of rollouts. They are derived from the cluster at each scrape, like the condition `RolloutProgressing`.
 
-use super::view::{ClusterView, pool_of};
+use super::view::ClusterView;
 use k8s_openapi::api::core::v1::Node;
 use plimsoll_api::{NodeClaim, NodePool, Pod};
 use plimsoll_model::time::Timestamp;
@@ -8,6 +8,7 @@ use plimsoll_runtime::metrics::scrape::{Labels, Samples, Scraped};
 use plimsoll_runtime::metrics::{Metrics, MetricsError};
 use plimsoll_snapshot::rollout::{self, Rollout, RolloutObjects};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 type NodesByName<'a> = BTreeMap<&'a str, &'a Node>;
 type PodsByNode<'a> = BTreeMap<&'a str, Vec<&'a Pod>>;
@@ -38,14 +39,14 @@ impl RolloutMetrics {
 
     /// Writes the gauges.
     pub(super) fn collect(&self, view: &ClusterView, samples: &mut Samples) {
-        let drifted = rollout::drifted_pools(&view.claims);
-        if drifted.is_empty() {
+        let claims = rollout::claims_of_drifted_pools(view.claims.iter().map(Arc::as_ref));
+        if claims.is_empty() {
             return;
         }
         let (nodes, pods) = (view.nodes_by_name(), view.pods_by_node());
         for pool in &view.pools {
             let name = pool.metadata.name.as_deref().unwrap_or_default();
-            let rollout = drifted.contains(name).then(|| of(view, (&nodes, &pods), pool, name)).flatten();
+            let rollout = claims.get(name).and_then(|claims| of(view, (&nodes, &pods), pool, claims));
             let Some(Rollout { progress, .. }) = rollout else { continue };
             let labels = Labels::of(&[("nodepool", name)]);
             for (state, nodes) in
@@ -66,13 +67,11 @@ fn of(
     view: &ClusterView,
     (nodes, pods): (&NodesByName<'_>, &PodsByNode<'_>),
     pool: &NodePool,
-    name: &str,
+    claims: &[&NodeClaim],
 ) -> Option<Rollout> {
-    let is_of_pool = |claim: &&NodeClaim| pool_of(claim.metadata.labels.as_ref()) == name;
-    let claims: Vec<&NodeClaim> = view.claims.iter().map(|claim| &**claim).filter(is_of_pool).collect();
     let class = &pool.spec.template.spec.node_class_ref.name;
     let class = view.classes.iter().find(|it| it.metadata.name.as_ref() == Some(class)).map(|class| &**class);
-    let objects = RolloutObjects { pool, class, claims: &claims, nodes, now: Timestamp(view.now.as_millisecond()) };
+    let objects = RolloutObjects { pool, class, claims, nodes, now: Timestamp(view.now.as_millisecond()) };
     rollout::of(&objects, |node| pods.get(node).cloned().unwrap_or_default())
 }
 

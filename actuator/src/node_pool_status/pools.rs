@@ -17,7 +17,7 @@ use plimsoll_api::{EC2NodeClass, FieldError, NodePool, ResourceList, Validate};
 use plimsoll_model::names::{NODES_RESOURCE, label};
 use plimsoll_model::quantity::format_amount;
 use plimsoll_model::resources::Resources;
-use plimsoll_snapshot::rollout::{Rollout, Stage};
+use plimsoll_snapshot::rollout::{Rollout, Stage, claims_of_drifted_pools};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -50,7 +50,7 @@ fn candidates(deps: &NodePoolStatus) -> Vec<Candidate<PoolWithClass>> {
     let classes: BTreeMap<String, Arc<EC2NodeClass>> =
         deps.stores.classes.state().into_iter().map(|class| (class.name_any(), class)).collect();
     let claims = deps.stores.claims.state();
-    let drifted = rollout::claims_of_drifted_pools(&claims);
+    let drifted = claims_of_drifted_pools(claims.iter().map(Arc::as_ref));
     let pools = deps.stores.pools.state().into_iter();
     pools
         .map(|pool| {

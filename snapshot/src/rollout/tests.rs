@@ -1,5 +1,6 @@
 use super::*;
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 const START: i64 = 1_767_225_600_000; // 2026-01-01T00:00:00Z
 
@@ -218,4 +219,16 @@ fn a_pod_that_never_starts_holds_a_canary_back_for_15_minutes_if_another_workloa
     assert_eq!((alone.limit(), alone.next_change), (Some(0), None), "the node may be what is broken");
     let Stage::Canary(waiting) = alone.stage else { panic!("not waiting") };
     assert_eq!(waiting["c"], "pod d/broken is not running");
+}
+
+#[test]
+fn pools_without_a_drifted_node_need_no_claims_for_a_rollout() {
+    let of = |pool: &str, mut claim: NodeClaim| {
+        claim.metadata.labels = Some(BTreeMap::from([(label::NODE_POOL.to_owned(), pool.to_owned())]));
+        claim
+    };
+    let claims = [of("a", old("x")), of("b", new("y", 20)), of("a", new("z", 20)), of("c", old("w"))];
+    let by_pool = claims_of_drifted_pools(claims.iter());
+    let counts: Vec<(&str, usize)> = by_pool.iter().map(|(pool, claims)| (*pool, claims.len())).collect();
+    assert_eq!(counts, [("a", 2), ("c", 1)]);
 }

@@ -49,14 +49,6 @@ fn nodes_in_service_are_initialized_and_not_being_terminated() {
     assert_eq!(in_service(&claims), [("a", 2), ("b", 1)].into());
 }
 
-#[test]
-fn pools_without_a_drifted_node_need_no_claims_for_a_rollout() {
-    let claims = [claim("a", &["Drifted"]), claim("b", &["Initialized"]), claim("a", &[]), claim("c", &["Drifted"])];
-    let by_pool = rollout::claims_of_drifted_pools(&claims);
-    let counts: Vec<(&str, usize)> = by_pool.iter().map(|(pool, claims)| (*pool, claims.len())).collect();
-    assert_eq!(counts, [("a", 2), ("c", 1)]);
-}
-
 /// Its nodes are still removed, for which the ledger must know its budgets.
 #[tokio::test(start_paused = true)]
 async fn a_pool_with_an_invalid_limit_launches_no_node_and_keeps_its_budgets() {
