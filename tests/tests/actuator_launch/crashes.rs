@@ -29,18 +29,22 @@ async fn a_lost_answer_is_asked_for_again_under_the_same_token() {
     assert!(tokens.windows(2).all(|pair| pair[0] == pair[1]), "{tokens:?}");
 }
 
+/// Number of claims that the actuator launches before it dies.
+const LAUNCHES: usize = 3;
+
 /// Kills the actuator while one of its calls is held, releases the call, and starts a replacement.
-async fn dies_while_held(launches: usize, hold: impl FnOnce(&FakeWatcher) -> Gate) {
-    dies_later(Duration::ZERO, launches, hold).await;
+async fn dies_while_held(hold: impl FnOnce(&FakeWatcher, Gate)) {
+    dies_later(Duration::ZERO, hold).await;
 }
 
 /// As [`dies_while_held`], after this delay.
-async fn dies_later(later: Duration, launches: usize, hold: impl FnOnce(&FakeWatcher) -> Gate) {
+async fn dies_later(later: Duration, hold: impl FnOnce(&FakeWatcher, Gate)) {
     let mut watcher = start();
     let catalog = watcher.catalog().await;
     let position = watcher.position().await;
-    let wanted = plan(position, wanted(&catalog, launches));
-    let gate = hold(&watcher);
+    let wanted = plan(position, wanted(&catalog, LAUNCHES));
+    let gate = Gate::default();
+    hold(&watcher, gate.clone());
     let execution = watcher.execute(wanted.clone());
     tokio::select! {
         answer = execution => panic!("it ended: {answer:?}"),
@@ -67,53 +71,45 @@ async fn dies_later(later: Duration, launches: usize, hold: impl FnOnce(&FakeWat
         }
         tokio::time::sleep(Duration::from_secs(5)).await;
     }
-    watcher.settled(launches).await;
+    watcher.settled(LAUNCHES).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_actuator_that_dies_when_the_first_claim_is_written_leaves_one_instance_per_claim() {
-    dies_while_held(3, |watcher| {
-        let gate = Gate::default();
+    dies_while_held(|watcher, gate| {
         watcher.world.server().faults().next(
             1,
             Matcher::of(Verb::Create, "nodeclaims"),
-            ClusterEffect::HoldAfter(gate.clone()),
+            ClusterEffect::HoldAfter(gate),
         );
-        gate
     })
     .await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_actuator_that_dies_before_the_fleet_is_called_leaves_one_instance_per_claim() {
-    dies_while_held(3, |watcher| {
-        let gate = Gate::default();
-        watcher.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, Effect::HoldBefore(gate.clone()), 1));
-        gate
+    dies_while_held(|watcher, gate| {
+        watcher.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, Effect::HoldBefore(gate), 1));
     })
     .await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_actuator_that_dies_before_the_answer_comes_leaves_one_instance_per_claim() {
-    dies_while_held(3, |watcher| {
-        let gate = Gate::default();
-        watcher.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, Effect::HoldAfter(gate.clone()), 1));
-        gate
+    dies_while_held(|watcher, gate| {
+        watcher.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, Effect::HoldAfter(gate), 1));
     })
     .await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_actuator_that_dies_while_it_writes_the_match_leaves_one_instance_per_claim() {
-    dies_while_held(3, |watcher| {
-        let gate = Gate::default();
+    dies_while_held(|watcher, gate| {
         watcher.world.server().faults().next(
             1,
             Matcher { subresource: Some("status"), ..Matcher::of(Verb::Patch, "nodeclaims") },
-            ClusterEffect::HoldBefore(gate.clone()),
+            ClusterEffect::HoldBefore(gate),
         );
-        gate
     })
     .await;
 }
@@ -121,14 +117,12 @@ async fn an_actuator_that_dies_while_it_writes_the_match_leaves_one_instance_per
 /// Rule 4: recorded matches are final, and the others are matched around them.
 #[tokio::test(start_paused = true)]
 async fn an_actuator_that_dies_with_a_part_of_the_match_written_leaves_one_instance_per_claim() {
-    dies_later(Duration::from_secs(2), 3, |watcher| {
-        let gate = Gate::default();
+    dies_later(Duration::from_secs(2), |watcher, gate| {
         watcher.world.server().faults().next(
             1,
             Matcher { subresource: Some("status"), ..Matcher::of(Verb::Patch, "nodeclaims") },
-            ClusterEffect::HoldBefore(gate.clone()),
+            ClusterEffect::HoldBefore(gate),
         );
-        gate
     })
     .await;
 }

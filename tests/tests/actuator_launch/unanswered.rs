@@ -31,6 +31,27 @@ async fn until_launched(watcher: &FakeWatcher) -> OutcomeStatus {
     OutcomeStatus::Failed
 }
 
+/// Kills the actuator while the fleet call for a group of three claims is held.
+async fn dies_in_fleet_call(watcher: &mut FakeWatcher, hold: fn(Gate) -> Effect) -> Gate {
+    let catalog = watcher.catalog().await;
+    let position = watcher.position().await;
+    let gate = Gate::default();
+    watcher.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, hold(gate.clone()), 1));
+    tokio::select! {
+        answer = watcher.execute(plan(position, wanted(&catalog, 3))) => panic!("it ended: {answer:?}"),
+        () = gate.reached(1) => {}
+    }
+    watcher.kill_actuator();
+    gate
+}
+
+/// Deletes one claim of the group. The claim that is first by name stores the request, so the group is still found.
+async fn delete_member(watcher: &FakeWatcher) {
+    let last = watcher.claims().await.into_iter().filter_map(|claim| claim.metadata.name).max().unwrap();
+    watcher.world.delete(ResourceId::NODE_CLAIMS, &last).unwrap();
+    watcher.world.patch(ResourceId::NODE_CLAIMS, &last, json!({"metadata": {"finalizers": null}})).unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_may_be_written_is_read_back_until_it_is_known() {
     let watcher = start();
@@ -151,19 +172,8 @@ async fn a_claim_that_is_written_after_its_launch_failed_is_not_bought_for() {
 #[tokio::test(start_paused = true)]
 async fn a_group_with_missing_members_is_looked_up_and_not_sent() {
     let mut watcher = start();
-    let catalog = watcher.catalog().await;
-    let position = watcher.position().await;
-    let gate = Gate::default();
-    watcher.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, Effect::HoldBefore(gate.clone()), 1));
-    tokio::select! {
-        answer = watcher.execute(plan(position, wanted(&catalog, 3))) => panic!("it ended: {answer:?}"),
-        () = gate.reached(1) => {}
-    }
-    watcher.kill_actuator();
-    // The claim that is first by name stores the request, so the group is found.
-    let missing = watcher.claims().await.into_iter().filter_map(|claim| claim.metadata.name).max().unwrap();
-    watcher.world.delete(ResourceId::NODE_CLAIMS, &missing).unwrap();
-    watcher.world.patch(ResourceId::NODE_CLAIMS, &missing, json!({"metadata": {"finalizers": null}})).unwrap();
+    let _gate = dies_in_fleet_call(&mut watcher, Effect::HoldBefore).await;
+    delete_member(&watcher).await;
     watcher.start_actuator();
     let empty = |world: &World| world.all(ResourceId::NODE_CLAIMS).is_empty();
     watcher.world.until("the other claims are deleted", Duration::from_secs(600), empty).await.unwrap();
@@ -176,20 +186,10 @@ async fn a_group_with_missing_members_is_looked_up_and_not_sent() {
 #[tokio::test(start_paused = true)]
 async fn the_instance_of_a_missing_member_is_terminated_when_the_others_are_adopted() {
     let mut watcher = start();
-    let catalog = watcher.catalog().await;
-    let position = watcher.position().await;
-    let gate = Gate::default();
-    watcher.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, Effect::HoldAfter(gate.clone()), 1));
-    tokio::select! {
-        answer = watcher.execute(plan(position, wanted(&catalog, 3))) => panic!("it ended: {answer:?}"),
-        () = gate.reached(1) => {}
-    }
-    watcher.kill_actuator();
+    let gate = dies_in_fleet_call(&mut watcher, Effect::HoldAfter).await;
     gate.open();
     assert_eq!(watcher.bought(), 3);
-    let missing = watcher.claims().await.into_iter().filter_map(|claim| claim.metadata.name).max().unwrap();
-    watcher.world.delete(ResourceId::NODE_CLAIMS, &missing).unwrap();
-    watcher.world.patch(ResourceId::NODE_CLAIMS, &missing, json!({"metadata": {"finalizers": null}})).unwrap();
+    delete_member(&watcher).await;
     watcher.start_actuator();
     let has_instance = |claim: &Value| !object::text(claim, &["status", "providerID"]).is_empty();
     let adopted = |world: &World| world.count(ResourceId::NODE_CLAIMS, has_instance) == 2;
@@ -203,19 +203,9 @@ async fn the_instance_of_a_missing_member_is_terminated_when_the_others_are_adop
 #[tokio::test(start_paused = true)]
 async fn an_instance_that_has_ended_is_not_adopted() {
     let mut watcher = start();
-    let catalog = watcher.catalog().await;
-    let position = watcher.position().await;
-    let gate = Gate::default();
-    watcher.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, Effect::HoldAfter(gate.clone()), 1));
-    tokio::select! {
-        answer = watcher.execute(plan(position, wanted(&catalog, 3))) => panic!("it ended: {answer:?}"),
-        () = gate.reached(1) => {}
-    }
-    watcher.kill_actuator();
+    let gate = dies_in_fleet_call(&mut watcher, Effect::HoldAfter).await;
     gate.open();
-    let missing = watcher.claims().await.into_iter().filter_map(|claim| claim.metadata.name).max().unwrap();
-    watcher.world.delete(ResourceId::NODE_CLAIMS, &missing).unwrap();
-    watcher.world.patch(ResourceId::NODE_CLAIMS, &missing, json!({"metadata": {"finalizers": null}})).unwrap();
+    delete_member(&watcher).await;
     // Instances are matched in the order of their ids.
     let ended = watcher.world.living_instances().into_keys().next().unwrap();
     watcher.world.ec2.with(|cloud, now| cloud.terminate_instances(&[ended], now));
