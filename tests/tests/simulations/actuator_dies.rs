@@ -31,6 +31,16 @@ fn leader(cluster: &TestCluster) -> String {
     cluster.plimsoll.leader(Role::Actuator).unwrap()
 }
 
+/// A cluster with a burst of pods, in which the fleet call for their nodes is held.
+async fn held_in_fleet_call(hold: fn(Gate) -> CloudEffect) -> (TestCluster, Gate) {
+    let cluster = TestCluster::begin(Setup::one_to_a_node()).await;
+    let gate = Gate::default();
+    cluster.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, hold(gate.clone()), 1));
+    cluster.deploy("web", NODES, 3000);
+    gate.reached(1).await;
+    (cluster, gate)
+}
+
 #[tokio::test(start_paused = true)]
 async fn dies_when_a_claim_is_written() {
     let mut cluster = TestCluster::begin(Setup::one_to_a_node()).await;
@@ -47,11 +57,7 @@ async fn dies_when_a_claim_is_written() {
 
 #[tokio::test(start_paused = true)]
 async fn dies_before_the_fleet_call_arrives() {
-    let mut cluster = TestCluster::begin(Setup::one_to_a_node()).await;
-    let gate = Gate::default();
-    cluster.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, CloudEffect::HoldBefore(gate.clone()), 1));
-    cluster.deploy("web", NODES, 3000);
-    gate.reached(1).await;
+    let (mut cluster, gate) = held_in_fleet_call(CloudEffect::HoldBefore).await;
     cluster.plimsoll.kill(&leader(&cluster));
     gate.open();
     nothing_was_bought_twice_or_lost(&cluster).await;
@@ -60,11 +66,7 @@ async fn dies_before_the_fleet_call_arrives() {
 /// A user who may write NodeClaims must not select the image of nodes through a stored request.
 #[tokio::test(start_paused = true)]
 async fn a_stored_request_for_an_image_that_the_class_does_not_select_is_not_sent() {
-    let mut cluster = TestCluster::begin(Setup::one_to_a_node()).await;
-    let gate = Gate::default();
-    cluster.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, CloudEffect::HoldBefore(gate.clone()), 1));
-    cluster.deploy("web", NODES, 3000);
-    gate.reached(1).await;
+    let (mut cluster, gate) = held_in_fleet_call(CloudEffect::HoldBefore).await;
     cluster.plimsoll.kill(&leader(&cluster));
     let images = cluster.world.ec2.with(|cloud, _| {
         let known: Vec<String> = cloud.images.keys().cloned().collect();
@@ -93,11 +95,7 @@ async fn a_stored_request_for_an_image_that_the_class_does_not_select_is_not_sen
 
 #[tokio::test(start_paused = true)]
 async fn dies_when_the_fleet_is_bought_and_the_answer_on_its_way() {
-    let mut cluster = TestCluster::begin(Setup::one_to_a_node()).await;
-    let gate = Gate::default();
-    cluster.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, CloudEffect::HoldAfter(gate.clone()), 1));
-    cluster.deploy("web", NODES, 3000);
-    gate.reached(1).await;
+    let (mut cluster, gate) = held_in_fleet_call(CloudEffect::HoldAfter).await;
     assert!(!instances_ever_launched(&cluster.world).is_empty());
     cluster.plimsoll.kill(&leader(&cluster));
     gate.open();
@@ -170,11 +168,7 @@ async fn dies_and_is_replaced_again_and_again() {
 
 /// A group is launched and its leader crashes before the match is written. Meanwhile users delete some of its claims.
 async fn bought_and_claims_deleted(deleted: usize) -> TestCluster {
-    let mut cluster = TestCluster::begin(Setup::one_to_a_node()).await;
-    let gate = Gate::default();
-    cluster.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, CloudEffect::HoldAfter(gate.clone()), 1));
-    cluster.deploy("web", NODES, 3000);
-    gate.reached(1).await;
+    let (mut cluster, gate) = held_in_fleet_call(CloudEffect::HoldAfter).await;
     assert_eq!(cluster.world.living_instances().len(), NODES as usize, "one group");
     for actuator in cluster.plimsoll.processes(Role::Actuator) {
         cluster.plimsoll.kill(&actuator);
@@ -208,11 +202,7 @@ async fn one_deleted_claim_of_a_group_keeps_nobody_waiting() {
 /// No request was sent for the group: a claim that is being deleted is not launched.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_bought_for_a_claim_that_was_deleted_while_nobody_led() {
-    let mut cluster = TestCluster::begin(Setup::one_to_a_node()).await;
-    let gate = Gate::default();
-    cluster.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, CloudEffect::HoldBefore(gate.clone()), 1));
-    cluster.deploy("web", NODES, 3000);
-    gate.reached(1).await;
+    let (mut cluster, _gate) = held_in_fleet_call(CloudEffect::HoldBefore).await;
     for actuator in cluster.plimsoll.processes(Role::Actuator) {
         cluster.plimsoll.kill(&actuator);
     }

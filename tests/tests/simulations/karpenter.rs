@@ -12,6 +12,7 @@ use plimsoll_tests::{HOUR, MINUTE, Setup, TestCluster};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::task::AbortHandle;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -19,6 +20,19 @@ fn held(world: &World, holder: &str) -> Value {
     let now = world.server().now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
     json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": lease::KARPENTER, "namespace": "kube-system"},
            "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15, "acquireTime": now, "renewTime": now, "leaseTransitions": 1}})
+}
+
+/// Renews Karpenter's lease until the task is aborted, and waits until the services have seen the lease.
+async fn karpenter_leads(cluster: &Arc<TestCluster>) -> AbortHandle {
+    let renewing = cluster.clone();
+    let renewals = tokio::spawn(async move {
+        loop {
+            renewing.world.apply_object(&held(&renewing.world, "karpenter-1")).unwrap();
+            tokio::time::sleep(Duration::from_secs(2)).await;
+        }
+    });
+    cluster.pass(Duration::from_secs(30)).await;
+    renewals.abort_handle()
 }
 
 /// Message of the pool's condition Paused.
@@ -32,14 +46,7 @@ fn paused(world: &World) -> Option<String> {
 #[tokio::test(start_paused = true)]
 async fn nothing_is_bought_while_karpenter_leads_and_all_goes_on_when_it_is_gone() {
     let cluster = Arc::new(TestCluster::usual().await);
-    let renewing = cluster.clone();
-    let renewals = tokio::spawn(async move {
-        loop {
-            renewing.world.apply_object(&held(&renewing.world, "karpenter-1")).unwrap();
-            tokio::time::sleep(Duration::from_secs(2)).await;
-        }
-    });
-    cluster.pass(Duration::from_secs(30)).await;
+    let renewals = karpenter_leads(&cluster).await;
     let mutating = [Action::CreateFleet, Action::TerminateInstances, Action::CreateLaunchTemplate];
     let calls =
         || cluster.world.ec2.read(|cloud, _| cloud.log.iter().filter(|call| mutating.contains(&call.action)).count());
@@ -119,14 +126,7 @@ async fn the_shadow_report_counts_a_repeated_plan_once() {
     let interval = 20 * MINUTE;
     let options = Options { shadow_report_interval: interval, ..Options::default() };
     let cluster = Arc::new(TestCluster::begin(Setup { options, ..Setup::default() }).await);
-    let renewing = cluster.clone();
-    let renewals = tokio::spawn(async move {
-        loop {
-            renewing.world.apply_object(&held(&renewing.world, "karpenter-1")).unwrap();
-            tokio::time::sleep(Duration::from_secs(2)).await;
-        }
-    });
-    cluster.pass(Duration::from_secs(30)).await;
+    let renewals = karpenter_leads(&cluster).await;
     cluster.deploy("web", 3, 500);
     cluster.pass(interval / 2).await;
     assert!(reports(&cluster.world).is_empty(), "not before the interval is over");

@@ -1,30 +1,17 @@
 use super::*;
 use crate::samples::pool;
+use crate::snapshots;
 use plimsoll_model::execution::OutcomeStatus;
 use plimsoll_model::snapshot::{LedgerPosition, Snapshot};
-use plimsoll_model::time::Timestamp;
-use plimsoll_proto::delta::checksum;
 use plimsoll_recording::{Limits, Reader, Step, files};
 use plimsoll_runtime::metrics::Metrics;
-use std::collections::BTreeSet;
-use tokio::time::Instant;
 
 const WAITING: usize = 16;
 
 fn published(sequence: u64) -> Arc<PublishedSnapshot> {
     let mut pools = vec![pool("a"), pool("b"), pool("c")];
     pools.iter_mut().take(2).for_each(|pool| pool.catalog = Some("c-1".into()));
-    let snapshot = Snapshot { sequence, node_pools: pools, ..Snapshot::default() };
-    Arc::new(PublishedSnapshot {
-        checksum: checksum(&snapshot),
-        relevant_sequence: sequence,
-        snapshot: Arc::new(snapshot),
-        delta: None,
-        incomplete: BTreeSet::new(),
-        buffers: Vec::new(),
-        started_at: Instant::now(),
-        time: Timestamp(0),
-    })
+    Arc::new(snapshots::tests::published(Snapshot { sequence, node_pools: pools, ..Snapshot::default() }))
 }
 
 fn outcome() -> Outcome {
