@@ -141,13 +141,20 @@ impl FakeWatcher {
         let outcomes = self.send(plan).await;
         assert_eq!(outcomes[0].status, OutcomeStatus::Accepted, "{outcomes:?}");
         let claim = outcomes[0].node_claim.clone().unwrap();
-        let name = claim.clone();
-        let in_service = move |world: &World| {
-            world.get(ResourceId::NODE_CLAIMS, &name).is_some_and(|it| object::condition_is_true(&it, "Initialized"))
+        let node = self.in_service(&claim).await;
+        (claim, node)
+    }
+
+    /// Waits until the node of a claim is in service. Returns the name of the Node.
+    ///
+    /// # Panics
+    /// If the node is not in service in time.
+    pub async fn in_service(&self, claim: &str) -> String {
+        let in_service = |world: &World| {
+            world.get(ResourceId::NODE_CLAIMS, claim).is_some_and(|it| object::condition_is_true(&it, "Initialized"))
         };
         self.until("the node is in service", 3 * MINUTE, in_service).await;
-        let node = self.claim(&claim).map(|it| object::text(&it, &["status", "nodeName"]).to_owned()).unwrap();
-        (claim, node)
+        self.claim(claim).map(|it| object::text(&it, &["status", "nodeName"]).to_owned()).unwrap()
     }
 
     /// Binds a pod to the node that the API server accepts and the services cannot read.

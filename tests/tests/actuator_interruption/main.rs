@@ -174,12 +174,7 @@ async fn a_node_that_a_pod_waited_for_before_it_was_bound_elsewhere_does_not_cov
     tokio::time::sleep(Duration::from_secs(2)).await;
     cordon(false);
     watcher.until("the pod runs on the first node", MINUTE, |world| running_on(world, &node) == 1).await;
-    watcher
-        .until("the second node is in service", 3 * MINUTE, |world| {
-            let claim = world.get(ResourceId::NODE_CLAIMS, &claim);
-            claim.is_some_and(|claim| object::condition_is_true(&claim, "Initialized"))
-        })
-        .await;
+    watcher.in_service(&claim).await;
     interrupt(&watcher, &instance_of(&watcher.world, &node));
     tokio::time::sleep(Duration::from_secs(4)).await;
     assert_eq!(running_on(&watcher.world, &node), 1, "the pod is evicted before a plan has another node for it");

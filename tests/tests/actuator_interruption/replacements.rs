@@ -67,12 +67,7 @@ async fn with_volume(watcher: &FakeWatcher, capacity_type: CapacityType) -> Stri
     let mut plan = watcher.plan(&[], Vec::new()).await;
     plan.launches = vec![launch(&catalog, "a-1", &TYPES, capacity_type, vec![future_pod("db")])];
     let claim = watcher.send(plan).await[0].node_claim.clone().unwrap();
-    let is_in_service = |world: &World| {
-        let claim = world.get(ResourceId::NODE_CLAIMS, &claim);
-        claim.is_some_and(|claim| object::condition_is_true(&claim, "Initialized"))
-    };
-    watcher.until("the node is in service", 3 * MINUTE, is_in_service).await;
-    let node = object::text(&watcher.claim(&claim).unwrap(), &["status", "nodeName"]).to_owned();
+    let node = watcher.in_service(&claim).await;
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "db"}, "spec": {"nodeName": node,
         "containers": [{"name": "main", "image": "example.com/app:1"}],
         "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}});
@@ -167,12 +162,7 @@ async fn a_replacement_is_like_the_old_node() {
     let selected = NodeSelectorRequirement::new(TEAM, Operator::In, vec!["a"]);
     Arc::make_mut(&mut plan.launches[0].requirements).push(selected);
     let claim = watcher.send(plan).await[0].node_claim.clone().unwrap();
-    let is_in_service = |world: &World| {
-        let claim = world.get(ResourceId::NODE_CLAIMS, &claim);
-        claim.is_some_and(|claim| object::condition_is_true(&claim, "Initialized"))
-    };
-    watcher.until("the node is in service", 3 * MINUTE, is_in_service).await;
-    let node = object::text(&watcher.claim(&claim).unwrap(), &["status", "nodeName"]).to_owned();
+    let node = watcher.in_service(&claim).await;
     let tolerations = json!({"tolerations": [{"key": TEAM, "operator": "Exists"}]});
     watcher.world.deploy("web", 1, &json!({"cpu": "500m"}), &tolerations).unwrap();
     watcher.until("the pod runs", MINUTE, |world| running_on(world, &node) == 1).await;

@@ -44,6 +44,11 @@ fn has_command(world: &World, claim: &str) -> bool {
     claim.is_some_and(|claim| !object::text(&claim, &["metadata", "annotations", annotation::REMOVAL]).is_empty())
 }
 
+/// The request that writes the command to a claim.
+fn command_of(claim: &str) -> Matcher {
+    Matcher { subresource: Some(""), name: Some(claim.to_owned()), ..Matcher::of(Verb::Patch, "nodeclaims") }
+}
+
 fn is_gone(world: &World, claim: &str) -> bool {
     world.get(ResourceId::NODE_CLAIMS, claim).is_none()
 }
@@ -207,9 +212,7 @@ async fn a_removal_whose_command_was_not_answered_stays_in_the_ledger() {
     let (claim, first) = watcher.node(&wanted("a-1")).await;
     let (_, second) = watcher.node(&wanted("a-2")).await;
     let faults = watcher.world.server().faults();
-    let command =
-        Matcher { subresource: Some(""), name: Some(claim.clone()), ..Matcher::of(Verb::Patch, "nodeclaims") };
-    faults.next(1, command, Effect::LoseAnswer);
+    faults.next(1, command_of(&claim), Effect::LoseAnswer);
     // The removal does not continue after its command.
     let taint = faults.always(Matcher::of(Verb::Patch, "nodes"), Effect::internal_error());
     let outcome = watcher.remove("r-1", &first, DisruptionReason::Empty, None).await;
@@ -226,9 +229,7 @@ async fn a_removal_whose_command_was_not_answered_stays_in_the_ledger() {
 async fn a_removal_whose_command_did_not_arrive_is_written_again() {
     let watcher = FakeWatcher::begin(Setup::default()).await;
     let (claim, node) = watcher.node(&wanted("a-1")).await;
-    let command =
-        Matcher { subresource: Some(""), name: Some(claim.clone()), ..Matcher::of(Verb::Patch, "nodeclaims") };
-    watcher.world.server().faults().next(1, command, Effect::Drop);
+    watcher.world.server().faults().next(1, command_of(&claim), Effect::Drop);
     let outcome = watcher.remove("r-1", &node, DisruptionReason::Empty, None).await;
     assert_eq!(outcome.status, OutcomeStatus::Accepted, "{outcome:?}");
     watcher.until("the claim is deleted", 3 * MINUTE, |world| is_gone(world, &claim)).await;

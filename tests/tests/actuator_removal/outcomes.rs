@@ -1,6 +1,6 @@
 //! How removals end, as the watcher sees it.
 
-use crate::{has_command, of_node};
+use crate::{command_of, has_command, of_node};
 use plimsoll_model::execution::{OutcomeReason, OutcomeStatus};
 use plimsoll_model::plan::Termination;
 use plimsoll_model::snapshot::DisruptionReason;
@@ -53,10 +53,8 @@ async fn a_removal_whose_command_is_refused_is_rejected() {
     let watcher = FakeWatcher::begin(Setup::with_pool(spec)).await;
     let (claim, first) = watcher.node(&wanted("a-1")).await;
     let (_, second) = watcher.node(&wanted("a-2")).await;
-    let command =
-        Matcher { subresource: Some(""), name: Some(claim.clone()), ..Matcher::of(Verb::Patch, "nodeclaims") };
     let denied = Effect::Refuse(ApiError::new(403, "Forbidden", "a policy denies it"));
-    watcher.world.server().faults().next(1, command, denied);
+    watcher.world.server().faults().next(1, command_of(&claim), denied);
     let outcome = watcher.remove("r-1", &first, DisruptionReason::Empty, None).await;
     let expected = (OutcomeStatus::Rejected, Some(OutcomeReason::ClusterRefused));
     assert_eq!((outcome.status, outcome.reason), expected, "{outcome:?}");
@@ -91,9 +89,7 @@ async fn a_removal_whose_command_is_never_written_is_given_up() {
     let watcher = FakeWatcher::begin(Setup::with_pool(spec)).await;
     let (claim, first) = watcher.node(&wanted("a-1")).await;
     let (_, second) = watcher.node(&wanted("a-2")).await;
-    let command =
-        Matcher { subresource: Some(""), name: Some(claim.clone()), ..Matcher::of(Verb::Patch, "nodeclaims") };
-    watcher.world.server().faults().always(command, Effect::Drop);
+    watcher.world.server().faults().always(command_of(&claim), Effect::Drop);
     let outcome = watcher.remove("r-1", &first, DisruptionReason::Empty, None).await;
     assert_eq!(outcome.status, OutcomeStatus::Accepted, "{outcome:?}");
     tokio::time::sleep(10 * MINUTE).await;

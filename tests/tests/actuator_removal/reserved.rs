@@ -7,7 +7,6 @@ use plimsoll_model::plan::Termination;
 use plimsoll_model::snapshot::DisruptionReason;
 use plimsoll_sim::apiserver::store::{Part, Store, Write};
 use plimsoll_sim::apiserver::{Patch, ResourceId, object};
-use plimsoll_sim::world::World;
 use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, pod_ref, wanted};
 use plimsoll_tests::{MINUTE, Setup};
 use serde_json::json;
@@ -59,12 +58,7 @@ async fn undone_removal(watcher: &FakeWatcher) -> [String; 3] {
     protect("true");
     watcher.until("the removal is reverted", MINUTE, |world| !has_command(world, &claim)).await;
     protect("false");
-    let in_service = |world: &World| {
-        let claim = world.get(ResourceId::NODE_CLAIMS, &replacement);
-        claim.is_some_and(|claim| object::condition_is_true(&claim, "Initialized"))
-    };
-    watcher.until("the replacement is in service", 3 * MINUTE, in_service).await;
-    let other = object::text(&watcher.claim(&replacement).unwrap(), &["status", "nodeName"]).to_owned();
+    let other = watcher.in_service(&replacement).await;
     [claim, node, other]
 }
 
