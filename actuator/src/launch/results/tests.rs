@@ -23,25 +23,35 @@ fn offering(zone: &str, price: i64, list_price: Option<i64>) -> Offering {
     }
 }
 
-#[test]
-fn the_price_that_counts_is_that_of_the_offering_bought_and_at_most_the_reserved_one() {
-    let kind = InstanceType {
+/// An instance type with these offerings.
+fn kind(offerings: Vec<Offering>) -> InstanceType {
+    InstanceType {
         name: "m5.large".to_owned(),
         architecture: "amd64".to_owned(),
         operating_systems: Vec::new(),
         capacity: Resources::new(),
         overhead: Resources::new(),
         labels: BTreeMap::new(),
-        offerings: vec![offering("a", 30_000, None), offering("b", 20_000, Some(50_000))],
-    };
-    let bought = |zone: &str| FleetInstance {
+        offerings,
+    }
+}
+
+/// An instance of this type.
+fn bought(zone: &str, capacity_type: CapacityType) -> FleetInstance {
+    FleetInstance {
         instance_id: "i-1".to_owned(),
-        instance_type: kind.name.clone(),
+        instance_type: "m5.large".to_owned(),
         zone: zone.to_owned(),
-        capacity_type: CapacityType::Spot,
+        capacity_type,
         subnet_id: String::new(),
         image_id: String::new(),
-    };
+    }
+}
+
+#[test]
+fn the_price_that_counts_is_that_of_the_offering_bought_and_at_most_the_reserved_one() {
+    let kind = kind(vec![offering("a", 30_000, None), offering("b", 20_000, Some(50_000))]);
+    let bought = |zone: &str| bought(zone, CapacityType::Spot);
     let price = |reserved, zone: &str, kind| price(&claim(reserved), &bought(zone), kind, None).map(|price| price.0);
     for (reserved, zone, expected, why) in [
         (Some("0.04"), "a", Some(30_000), "the offering's"),
@@ -65,23 +75,7 @@ fn a_reserved_instance_is_in_the_reservation_that_its_claim_or_else_its_request_
         let capacity_type = CapacityType::Reserved;
         Offering { capacity_type, reservation: Some(reservation), ..offering(zone, 1, None) }
     };
-    let kind = InstanceType {
-        name: "m5.large".to_owned(),
-        architecture: "amd64".to_owned(),
-        operating_systems: Vec::new(),
-        capacity: Resources::new(),
-        overhead: Resources::new(),
-        labels: BTreeMap::new(),
-        offerings: vec![offering("a", 1, None), reserved("cr-1", "a"), reserved("cr-2", "a"), reserved("cr-3", "b")],
-    };
-    let bought = |zone: &str, capacity_type| FleetInstance {
-        instance_id: "i-1".to_owned(),
-        instance_type: kind.name.clone(),
-        zone: zone.to_owned(),
-        capacity_type,
-        subnet_id: String::new(),
-        image_id: String::new(),
-    };
+    let kind = kind(vec![offering("a", 1, None), reserved("cr-1", "a"), reserved("cr-2", "a"), reserved("cr-3", "b")]);
     let listing = |ids: &[&str]| {
         let mut listing = claim(None);
         let requirement = json!({"key": label::CAPACITY_RESERVATION_ID, "operator": "In", "values": ids});

@@ -293,6 +293,12 @@ impl Cluster {
         self
     }
 
+    /// Leaves these offerings without capacity.
+    pub(super) fn close_offerings(&mut self, which: impl Fn(&Offering) -> bool) {
+        let offerings = self.catalog.instance_types.iter_mut().flat_map(|kind| &mut kind.offerings);
+        offerings.filter(|one| which(one)).for_each(|one| one.available = false);
+    }
+
     pub(super) fn catalogs(&self) -> BTreeMap<CatalogId, Catalog> {
         BTreeMap::from([(CatalogId::from("test"), self.catalog.clone())])
     }

@@ -166,9 +166,7 @@ fn pods_of_a_pool_that_can_only_run_on_spot_do_so() {
     let plan = cluster.plan();
     assert_eq!((split(&plan), plan.unschedulable.len()), ((2, 2), 0));
     let mut cluster = Cluster::with([pool_with_ratio(1, 0)]);
-    let offerings = cluster.catalog.instance_types.iter_mut().flat_map(|kind| &mut kind.offerings);
-    let gone = offerings.filter(|one| one.zone == "zone-b" && one.capacity_type == OD);
-    gone.for_each(|one| one.available = false);
+    cluster.close_offerings(|one| one.zone == "zone-b" && one.capacity_type == OD);
     let plan = cluster.pending("a", 1, &selecting(label::ZONE, "zone-b")).pending("b", 2, &free).plan();
     assert_eq!((split(&plan), plan.unschedulable.len()), ((1, 2), 0), "a zone without On-Demand");
 }

@@ -84,9 +84,7 @@ fn preferred_spread_is_kept_where_it_can_be() {
     assert_eq!(even, [2, 2, 2]);
     // A zone without capacity does not block the other pods.
     let mut cluster = Cluster::new();
-    for kind in &mut cluster.catalog.instance_types {
-        kind.offerings.iter_mut().filter(|one| one.zone == "zone-c").for_each(|one| one.available = false);
-    }
+    cluster.close_offerings(|one| one.zone == "zone-c");
     cluster.node("n1", "c5.large").labels.insert(label::ZONE.into(), "zone-c".into());
     cluster.bound("b", "n1", &shape(2000, 1));
     let plan = cluster.pending("web", 6, &web).plan();

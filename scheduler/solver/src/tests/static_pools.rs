@@ -149,8 +149,7 @@ fn expired_nodes_are_removed_without_successors_if_none_can_be_launched() {
     };
     assert_eq!(outcome(&cluster), (2, 2, 0));
     let mut scarce = cluster.clone();
-    let offerings = scarce.catalog.instance_types.iter_mut().flat_map(|kind| &mut kind.offerings);
-    offerings.for_each(|offering| offering.available = false);
+    scarce.close_offerings(|_| true);
     assert_eq!(outcome(&scarce), (2, 0, 1));
     let limits = [("nodes", 2)].into_iter().collect();
     cluster.snapshot.capacity_quotas.push(CapacityQuota { name: "all".into(), selector: Vec::new(), limits });

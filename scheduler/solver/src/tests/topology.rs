@@ -34,9 +34,7 @@ fn a_domain_without_room_holds_the_others_back() {
     let mut web = app("web", 1500);
     web.topology_spread = vec![spread(label::ZONE, 1)];
     let mut cluster = Cluster::new();
-    for kind in &mut cluster.catalog.instance_types {
-        kind.offerings.iter_mut().filter(|one| one.zone == "zone-c").for_each(|one| one.available = false);
-    }
+    cluster.close_offerings(|one| one.zone == "zone-c");
     // zone-c has no offerings, but a full node in zone-c makes it a domain.
     cluster.node("n1", "c5.large").labels.insert(label::ZONE.into(), "zone-c".into());
     cluster.bound("b", "n1", &shape(2000, 1));
