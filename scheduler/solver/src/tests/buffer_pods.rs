@@ -1,7 +1,7 @@
 //! Buffer pods of CapacityBuffers.
 
 use super::builder::*;
-use super::properties::{any_cluster, any_shape, any_social_cluster, any_social_shape, carried_out, steady};
+use super::properties::{any_cluster, any_shape, any_social_cluster, any_social_shape, carried_out, steady, turned};
 use plimsoll_model::identity::PodUid;
 use plimsoll_model::names::label;
 use plimsoll_model::plan::{Plan, PodRef, ReasonCode};
@@ -203,13 +203,7 @@ proptest! {
     ) {
         let cluster = with_buffer_pods(&cluster, &buffer_pods);
         let plan = cluster.plan();
-        let mut turned = cluster;
-        let snapshot = &mut turned.snapshot;
-        snapshot.pods.reverse();
-        snapshot.nodes.reverse();
-        let by = turn % snapshot.shapes.len().max(1);
-        snapshot.shapes.rotate_left(by);
-        prop_assert_eq!(&plan, &turned.plan());
+        prop_assert_eq!(&plan, &turned(cluster, turn).plan());
     }
 
     #[test]
