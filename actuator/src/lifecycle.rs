@@ -244,7 +244,10 @@ async fn give_up(deps: &Lifecycle, claim: &NodeClaim, timed_out: TimedOut) -> Re
         halt.not_registered(deps.clock, claim).await?;
     }
     deps.events.publish(Note::warning(object(claim), reason::TIMED_OUT, message));
-    deps.writes.delete(claim, None).await?;
+    // The registration changes the claim. A deletion without a response must not take effect after that.
+    if !deps.writes.delete_unchanged(claim).await? {
+        return Ok(None);
+    }
     let pool = pool_of(claim);
     deps.registrations.note(pool, false);
     deps.metrics.claims.disrupted(claim, timed_out.as_str(), None, 0);

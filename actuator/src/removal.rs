@@ -293,8 +293,10 @@ async fn finish(deps: &Removals, claim: &NodeClaim, node: &Node, command: &Remov
             return undo(deps, claim, Some(command), &cause).await;
         }
     }
-    deps.writes.delete(claim, None).await?;
-    report_deleted(deps, claim, Some(node), command);
+    // Undoing the removal changes the claim. A deletion without a response must not take effect after that.
+    if deps.writes.delete_unchanged(claim).await? {
+        report_deleted(deps, claim, Some(node), command);
+    }
     Ok(Some(POLL_INTERVAL))
 }
 

@@ -170,6 +170,24 @@ impl Writes {
         }
     }
 
+    /// Deletes an object if it has not changed. Returns whether it is gone or being deleted. For deletions that a later
+    /// write of the object revokes: a deletion that gets no response may take effect a minute later.
+    pub(crate) async fn delete_unchanged<K: WritableKind>(&self, object: &K) -> Result<bool, WriteError> {
+        let (name, metadata) = (object.meta().name.clone().unwrap_or_default(), object.meta());
+        let (uid, resource_version) = (metadata.uid.clone(), metadata.resource_version.clone());
+        let preconditions = Some(Preconditions { uid, resource_version });
+        let params = DeleteParams { preconditions, ..DeleteParams::default() };
+        let api = K::guarded_api(&self.client, metadata.namespace.as_deref());
+        match self.fence.run(CLUSTER_CALL, api.delete(&name, &params)).await? {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(true),
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                let live = self.read(&api, &name).await?.filter(|live| live.meta().uid == metadata.uid);
+                Ok(live.is_none_or(|live| live.meta().deletion_timestamp.is_some()))
+            }
+            other => other.map(|_| true).map_err(WriteError::from),
+        }
+    }
+
     /// Removes our finalizer from an object.
     pub(crate) async fn release<K: WritableKind>(&self, object: &K) -> Result<UpdateResult<K>, WriteError> {
         let change = |object: &mut K| {

@@ -95,7 +95,10 @@ impl MissingNodes {
         );
         tracing::warn!(node_claim = claim.name_any(), node = claim.node_name(), "deleting NodeClaim, its Node is gone");
         deps.events.publish(Note::warning(object(claim), reason::TIMED_OUT, message));
-        deps.writes.delete(claim, None).await?;
+        // A Node that comes back changes the claim. A deletion without a response must not take effect after that.
+        if !deps.writes.delete_unchanged(claim).await? {
+            return Ok(ControlFlow::Break(()));
+        }
         deps.metrics.claims.disrupted(claim, "garbage_collected", None, 0);
         deps.metrics.claims_collected.with_label_values(&["node_gone"]).inc();
         Ok(ControlFlow::Break(()))

@@ -4,6 +4,8 @@ use super::drain::hide_pods;
 use super::hidden::with_hidden;
 use super::{is_gone, limit_disruptions, with_protected_pod};
 use plimsoll_model::names::{TERMINATION_FINALIZER, annotation, label, tag};
+use plimsoll_sim::apiserver::faults::{Effect, Matcher};
+use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::world::World;
 use plimsoll_tests::fake_watcher::{FakeWatcher, wanted};
@@ -159,6 +161,31 @@ async fn a_node_that_its_kubelet_creates_again_registers_again() {
     lose_node(&watcher, &node);
     tokio::time::sleep(10 * MINUTE).await;
     assert!(!object::is_deleting(&watcher.claim(&claim).unwrap()));
+}
+
+/// The deletion of its claim gets no response, and takes effect after that.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_its_kubelet_creates_again_after_it_was_given_up_stays() {
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
+    let deletion = Matcher::of(Verb::Delete, "nodeclaims");
+    watcher.world.server().faults().always(deletion, Effect::Late(MINUTE));
+    lose_node(&watcher, &node);
+    let is_given_up = |world: &World| {
+        let events = world.events_of("NodeClaim", &claim);
+        events.iter().any(|event| event.contains("has not existed for 15 minutes"))
+    };
+    watcher.until("the claim is given up", 20 * MINUTE, is_given_up).await;
+    let kubelets = &watcher.world.cluster.kubelets;
+    kubelets.stop(&node);
+    kubelets.resume(&node);
+    let is_initialized = |world: &World| {
+        let node = world.get(ResourceId::NODES, &node);
+        node.is_some_and(|node| object::label(&node, label::INITIALIZED) == Some("true"))
+    };
+    watcher.until("the Node is initialized again", MINUTE, is_initialized).await;
+    tokio::time::sleep(3 * MINUTE).await;
+    assert!(watcher.claim(&claim).is_some_and(|claim| !object::is_deleting(&claim)));
 }
 
 /// The cloud controller may write it later.

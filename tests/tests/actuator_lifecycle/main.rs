@@ -38,8 +38,12 @@ fn limit_disruptions(world: &World, max_unavailable: u32) {
 
 /// A claim whose instance boots for an hour.
 async fn with_booting_instance() -> (FakeWatcher, String) {
+    with_instance_that_boots_for(HOUR).await
+}
+
+async fn with_instance_that_boots_for(boot: Duration) -> (FakeWatcher, String) {
     let mut setup = Setup::default();
-    setup.world.boot = HOUR;
+    setup.world.boot = boot;
     let watcher = FakeWatcher::begin(setup).await;
     let outcomes = watcher.send(watcher.plan(&[wanted("a-1")], Vec::new()).await).await;
     let claim = outcomes[0].node_claim.clone().unwrap();
@@ -313,6 +317,23 @@ async fn instances_that_never_become_nodes_are_given_up() {
         object::condition(&pool, "NodeRegistrationHealthy").is_some_and(|it| it["reason"] == "RegistrationFailed")
     };
     watcher.until("the pool says so", 2 * MINUTE, is_unhealthy).await;
+}
+
+/// Its registration is late, and the deletion of its claim, which gets no response, is later.
+#[tokio::test(start_paused = true)]
+async fn an_instance_that_becomes_a_node_after_it_was_given_up_stays() {
+    let (watcher, claim) = with_instance_that_boots_for(Duration::from_secs(15 * 60 + 10)).await;
+    let deletion = Matcher::of(Verb::Delete, "nodeclaims");
+    watcher.world.server().faults().always(deletion, Effect::Late(MINUTE));
+    let is_initialized = |world: &World| {
+        let claim = world.get(ResourceId::NODE_CLAIMS, &claim);
+        claim.is_some_and(|claim| object::condition_is_true(&claim, "Initialized"))
+    };
+    watcher.until("the node is in service", 17 * MINUTE, is_initialized).await;
+    tokio::time::sleep(3 * MINUTE).await;
+    let events = watcher.world.events_of("NodeClaim", &claim);
+    assert!(events.iter().any(|event| event.contains("did not register")), "{events:?}");
+    assert!(watcher.claim(&claim).is_some_and(|claim| !object::is_deleting(&claim)));
 }
 
 #[tokio::test(start_paused = true)]

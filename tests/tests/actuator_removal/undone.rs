@@ -124,6 +124,27 @@ async fn a_command_with_the_node_of_another_claim_is_not_carried_out() {
     assert!(!is_tainted(&watcher.world, &node) && !is_tainted(&watcher.world, &other));
 }
 
+/// The node is in service again by then, and its pods would have no other place.
+#[tokio::test(start_paused = true)]
+async fn a_deletion_without_a_response_has_no_effect_once_the_removal_is_undone() {
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
+    let deletion = Matcher { name: Some(claim.clone()), ..Matcher::of(Verb::Delete, "nodeclaims") };
+    watcher.world.server().faults().always(deletion, Effect::Late(Duration::from_secs(30)));
+    watcher.remove("r-1", &node, DisruptionReason::Empty, None).await;
+    watcher.until("the node is tainted", MINUTE, |world| is_tainted(world, &node)).await;
+    // The first deletion is sent by then.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"nodeName": node, "containers": [{"name": "main", "image": "example.com/app:1"}]}});
+    watcher.world.apply_object(&pod).unwrap();
+    let undone = |world: &World| !has_command(world, &claim) && !is_tainted(world, &node);
+    watcher.until("the removal is reverted", Duration::from_secs(20), undone).await;
+    tokio::time::sleep(2 * MINUTE).await;
+    assert!(watcher.claim(&claim).is_some_and(|claim| !object::is_deleting(&claim)));
+    assert!(!is_tainted(&watcher.world, &node));
+}
+
 /// Somebody else wrote the taint, or removed the command.
 #[tokio::test(start_paused = true)]
 async fn a_taint_without_a_command_is_removed() {
