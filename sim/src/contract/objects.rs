@@ -167,7 +167,12 @@ pub(super) async fn deletes_only_the_object_meant(context: &TestContext) -> Chec
         |uid: String| DeleteParams::default().preconditions(Preconditions { uid: Some(uid), resource_version: None });
     let refused = code(maps.delete("meant", &of_uid("11111111-2222-3333-4444-555555555555".to_owned())).await)?;
     ensure!(refused == 409, "{refused}");
-    let deleted = maps.delete("meant", &of_uid(map.uid().unwrap_or_default())).await?;
+    let of_version = |version: Option<String>| {
+        DeleteParams::default().preconditions(Preconditions { uid: map.uid(), resource_version: version })
+    };
+    let refused = code(maps.delete("meant", &of_version(Some("1".to_owned()))).await)?;
+    ensure!(refused == 409, "a deletion of another version gave {refused}");
+    let deleted = maps.delete("meant", &of_version(map.resource_version())).await?;
     ensure!(deleted.right().is_some_and(|status| status.is_success()), "the answer is not a Status of success");
     ensure!(code(maps.get("meant").await)? == 404, "the object is still there");
     ensure!(code(maps.delete("meant", &DeleteParams::default()).await)? == 404, "a second deletion is not a 404");
