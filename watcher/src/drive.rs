@@ -16,7 +16,7 @@ use crate::facts::Facts;
 use crate::metrics::{WatcherMetrics, outcomes};
 use crate::recorder::Recorder;
 use crate::scheduler::{PlanError, PlanRequest, Scheduler};
-use crate::snapshots::{Newest, PublishedSnapshot, Refresh};
+use crate::snapshots::{Newest, PublishedSnapshot, Readers, Refresh};
 use cycle::{Cycle, CycleStep, has_new_waiting_pods};
 use execute::{Event, Executor};
 use plimsoll_model::execution::{BufferReport, Driver as DriverId, Execution};
@@ -60,6 +60,8 @@ pub struct Driver {
     pub facts: Arc<Facts>,
     /// Receiver of the newest snapshot.
     pub newest: Newest,
+    /// Snapshots are made while this replica leads.
+    pub readers: Readers,
     /// Requests a new snapshot.
     pub refresh: Refresh,
     /// Client of the schedulers.
@@ -107,6 +109,7 @@ impl Driver {
     /// aborts all calls.
     async fn lead(&mut self, guard: &LeaseGuard) {
         tracing::info!(transitions = guard.epoch(), "driving");
+        let _reader = self.readers.add();
         let (sender, mut events) = mpsc::channel(EVENT_CAPACITY);
         let mut executor = Executor::new(self.actuator.clone(), guard.clone(), sender);
         let mut cycle = Cycle::new(guard.epoch()).with_disruption(self.options.disruption);

@@ -120,6 +120,11 @@ impl Facts {
         Some((built, index.incomplete()))
     }
 
+    /// Drops what was remembered of the last snapshot. The next one reads every pod.
+    pub fn forget_builds(&self) {
+        *self.builder.lock() = Builder::default();
+    }
+
     /// Snapshot inputs that do not come from Kubernetes objects; `None` until the ledger and the catalogs have been
     /// received.
     fn extra(&self, now: Timestamp) -> Option<Extra> {

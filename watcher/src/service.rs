@@ -156,7 +156,7 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
     tasks.spawn(follower.catalogs(catalogs));
 
     let publisher = Publisher::new(Arc::clone(&facts), clock, watcher_metrics.clone());
-    let newest = publisher.newest();
+    let (newest, readers) = (publisher.newest(), publisher.readers());
     watcher_metrics.export(&metrics, newest.clone(), clock);
     let holder = lease.holder.clone();
     let (recorder, written) = recorder(&settings, clock, &watcher_metrics).map_err(ServiceError::Recorder)?;
@@ -164,6 +164,7 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
     let driver = Driver {
         facts,
         newest: newest.clone(),
+        readers: readers.clone(),
         refresh: publisher.refresh(),
         scheduler: Scheduler::new(scheduler, settings.cluster, holder, watcher_metrics.clone()),
         actuator,
@@ -180,7 +181,7 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
     let contending = async move { election.run_when_ready(listed.wait_listed(), ended).await };
     let contending = AbortOnDropHandle::new(tokio::spawn(contending));
     let driving = AbortOnDropHandle::new(tokio::spawn(driver.run(states, token.clone())));
-    let service = SnapshotService::new(newest, settings.callers, watcher_metrics, token.clone());
+    let service = SnapshotService::new((newest, readers), settings.callers, watcher_metrics, token.clone());
     let service = WatcherServiceServer::new(service)
         .max_decoding_message_size(MAX_DECODING_BYTES)
         .max_encoding_message_size(MAX_ENCODING_BYTES);

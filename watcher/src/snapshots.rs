@@ -104,12 +104,37 @@ impl Refresh {
     }
 }
 
-/// Builds snapshots whenever the facts change.
+/// Who needs snapshots: the leader, and clients that follow them. Clones count the same readers.
+#[derive(Debug, Clone, Default)]
+pub struct Readers(watch::Sender<usize>);
+
+impl Readers {
+    /// Adds a reader.
+    pub fn add(&self) -> Reader {
+        self.0.send_modify(|count| *count += 1);
+        Reader(self.clone())
+    }
+}
+
+/// A reader of snapshots, until it is dropped.
+#[derive(Debug)]
+#[must_use]
+pub struct Reader(Readers);
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        let Readers(count) = &self.0;
+        count.send_modify(|count| *count -= 1);
+    }
+}
+
+/// Builds snapshots whenever the facts change, while there are readers. A standby has none, and needs less memory.
 pub struct Publisher {
     facts: Arc<Facts>,
     clock: Clock,
     metrics: WatcherMetrics,
     refresh: Refresh,
+    readers: Readers,
     newest: watch::Sender<Option<Arc<PublishedSnapshot>>>,
     /// Problems of the last build, sorted.
     problems: Vec<Problem>,
@@ -121,8 +146,8 @@ impl Publisher {
     /// Creates a publisher of snapshots of `facts`.
     #[must_use]
     pub fn new(facts: Arc<Facts>, clock: Clock, metrics: WatcherMetrics) -> Self {
-        let newest = watch::Sender::new(None);
-        Self { facts, clock, metrics, refresh: Refresh::default(), newest, problems: Vec::new(), last_build: None }
+        let (refresh, readers, newest) = (Refresh::default(), Readers::default(), watch::Sender::new(None));
+        Self { facts, clock, metrics, refresh, readers, newest, problems: Vec::new(), last_build: None }
     }
 
     /// Receiver of the newest snapshot.
@@ -137,12 +162,25 @@ impl Publisher {
         self.refresh.clone()
     }
 
+    /// The readers of the snapshots.
+    #[must_use]
+    pub fn readers(&self) -> Readers {
+        self.readers.clone()
+    }
+
     /// Builds a snapshot after each change, until `Facts` is dropped. Pauses after each snapshot for as long as
     /// building it took, so that building takes at most half of the time. A failed build is repeated after a pause.
+    /// Without readers it waits for one.
     pub async fn run(mut self) {
         let mut changes = self.facts.changes();
+        let mut readers = self.readers.0.subscribe();
         let mut demand = Demand::default();
         loop {
+            self.forget_without_readers();
+            // No error: this value keeps the sender.
+            if readers.wait_for(|count| *count > 0).await.is_err() {
+                return;
+            }
             changes.mark_unchanged();
             let began = Instant::now();
             demand.built(self.publish(began, demand.requested).await);
@@ -151,9 +189,26 @@ impl Publisher {
                 biased;
                 () = self.refresh.0.notified() => demand.requested = true,
                 changed = changes.changed() => if changed.is_err() { return },
+                _ = readers.wait_for(|count| *count == 0) => {}
                 () = tokio::time::sleep(RETRY_PAUSE), if demand.failed => {}
             }
         }
+    }
+
+    /// Drops the last snapshot and what builds remember, if there are no readers. The next snapshot is a first one.
+    fn forget_without_readers(&mut self) {
+        {
+            // Locked meanwhile: whoever becomes a reader later sees no snapshot of the numbering that ends here.
+            let readers = self.readers.0.borrow();
+            if *readers > 0 {
+                return;
+            }
+            self.newest.send_replace(None);
+        }
+        self.facts.forget_builds();
+        self.last_build = None;
+        self.problems = Vec::new();
+        self.metrics.problems.set(0);
     }
 
     async fn publish(&mut self, began: Instant, requested: bool) -> BuildResult {

@@ -192,6 +192,7 @@ async fn the_standby_is_warm_and_drives_only_once_it_leads() {
     fixture.pending_pod("a", None);
     fixture.pass(5).await;
     assert_eq!(fixture.actuator.executions(), 1);
+    assert!(second.metrics_say("\nplimsoll_watcher_snapshots_total 0\n"), "nobody reads them");
     first.kill(&fixture.network);
     fixture.pending_pod("b", None);
     // The lease has to expire first.

@@ -14,7 +14,6 @@ use plimsoll_runtime::metrics::{Metrics, MetricsError};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::watch;
-use tokio::time::Instant;
 
 /// Gauges of the cluster. Clones share them.
 #[derive(Debug, Clone)]
@@ -94,7 +93,7 @@ impl ClusterMetrics {
             synced: metrics
                 .karpenter_but("1 once every kind has been listed and the actuator's ledger and catalogs are there.")
                 .scraped("cluster_state_synced", "1 if plans can be made.", &[])?,
-            unsynced: metrics.karpenter_but("Counts from the start of the process.").scraped(
+            unsynced: metrics.karpenter_but("Counts from the start of the leadership.").scraped(
                 "cluster_state_unsynced_time_seconds",
                 "Seconds for which no plan could be made; 0 once synced.",
                 &[],
@@ -159,17 +158,14 @@ pub(super) fn export<S>(
     S: AsRef<Snapshot> + Send + Sync + 'static,
 {
     let (planning, cluster): (PlanningMetrics, ClusterMetrics) = (watcher.planning.clone(), watcher.cluster.clone());
-    let started = Instant::now();
     metrics.add_source(move |samples| {
         let (leading, current) = planning.read(|state| (state.leading, state.current));
-        if !leading {
-            return;
-        }
+        let Some(since) = leading else { return };
         planning.collect(samples);
         let published = newest.borrow().clone();
         let none = Labels::default();
         samples.put(&cluster.synced, &none, if published.is_some() { 1.0 } else { 0.0 });
-        let unsynced = if published.is_some() { 0.0 } else { started.elapsed().as_secs_f64() };
+        let unsynced = if published.is_some() { 0.0 } else { since.elapsed().as_secs_f64() };
         samples.put(&cluster.unsynced, &none, unsynced);
         let Some(published) = published else { return };
         let snapshot: &Snapshot = published.as_ref().as_ref();

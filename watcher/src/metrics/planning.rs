@@ -31,7 +31,8 @@ pub struct PlanningMetrics {
 
 #[derive(Debug, Default)]
 pub(super) struct PlanningState {
-    pub(super) leading: bool,
+    /// Since when this replica drives the loop, if it does.
+    pub(super) leading: Option<Instant>,
     /// The current plan request, and its start.
     pub(super) current: Option<(&'static str, Instant)>,
     last: Option<LastPlan>,
@@ -108,7 +109,7 @@ impl PlanningMetrics {
 
     /// Begins or ends driving. At the end, all state about plans is dropped.
     pub fn lead(&self, leading: bool) {
-        *self.state.lock() = PlanningState { leading, ..PlanningState::default() };
+        *self.state.lock() = PlanningState { leading: leading.then(Instant::now), ..PlanningState::default() };
     }
 
     /// Records the start of a plan request.

@@ -1,6 +1,6 @@
 //! The `WatchSnapshot` RPC: streams the snapshots that schedulers receive to other clients.
 
-use super::{Newest, OBJECTS_PER_CHUNK, PublishedSnapshot};
+use super::{Newest, OBJECTS_PER_CHUNK, PublishedSnapshot, Readers};
 use crate::metrics::WatcherMetrics;
 use plimsoll_proto::delta;
 use plimsoll_proto::watcher::v1::watch_snapshot_response::Message;
@@ -31,6 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone)]
 pub struct SnapshotService {
     newest: Newest,
+    readers: Readers,
     callers: Arc<[String]>,
     clients: Arc<Semaphore>,
     metrics: WatcherMetrics,
@@ -38,12 +39,17 @@ pub struct SnapshotService {
 }
 
 impl SnapshotService {
-    /// Serves snapshots from `newest`. Only `callers`, by the names in their certificates, may connect. Streams end on
-    /// `shutdown`.
+    /// Serves snapshots from `newest`; each client is one of `readers`. Only `callers`, by the names in their
+    /// certificates, may connect. Streams end on `shutdown`.
     #[must_use]
-    pub fn new(newest: Newest, callers: Vec<String>, metrics: WatcherMetrics, shutdown: CancellationToken) -> Self {
+    pub fn new(
+        (newest, readers): (Newest, Readers),
+        callers: Vec<String>,
+        metrics: WatcherMetrics,
+        shutdown: CancellationToken,
+    ) -> Self {
         let clients = Arc::new(Semaphore::new(MAX_CLIENTS));
-        Self { newest, callers: callers.into(), clients, metrics, shutdown }
+        Self { newest, readers, callers: callers.into(), clients, metrics, shutdown }
     }
 }
 
@@ -65,9 +71,9 @@ impl WatcherService for SnapshotService {
         };
         let (sender, receiver) = mpsc::channel(QUEUE);
         let (newest, metrics, shutdown) = (self.newest.clone(), self.metrics.clone(), self.shutdown.clone());
-        let once = request.get_ref().once;
+        let (once, reader) = (request.get_ref().once, self.readers.add());
         tokio::spawn(async move {
-            let _permit = permit;
+            let _held = (permit, reader);
             metrics.subscribers.inc();
             let ended = tokio::select! {
                 biased;

@@ -4,6 +4,7 @@ use crate::samples::{node, pod};
 use plimsoll_model::execution::{CatalogUpdate, LedgerUpdate};
 use plimsoll_model::snapshot::{IgnoredPod, LedgerPosition, PodShape};
 use plimsoll_proto::delta::Mirror;
+use plimsoll_runtime::metrics::Metrics;
 use serde_json::{Value, json};
 
 /// A snapshot as it is published, without a delta.
@@ -193,6 +194,32 @@ fn a_snapshot_is_published_if_it_is_new_or_requested_and_marked_if_plans_depend_
     apply::<plimsoll_api::CapacityBuffer>(&follower.facts, buffer);
     assert_eq!(follower.next(false), Some((7, 7)), "its status is sent with a plan");
     assert_eq!(follower.next(false), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn snapshots_are_made_and_kept_only_while_there_are_readers() {
+    let facts = Arc::new(empty_cluster());
+    let metrics = WatcherMetrics::new(&Metrics::new("watcher")).unwrap();
+    let publisher = Publisher::new(Arc::clone(&facts), Clock::system(), metrics.clone());
+    let (mut newest, readers) = (publisher.newest(), publisher.readers());
+    tokio::spawn(publisher.run());
+    apply_node(&facts, "a");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(newest.borrow().is_none() && metrics.snapshots.get() == 0, "a standby makes none");
+    let (leader, client) = (readers.add(), readers.add());
+    newest.wait_for(Option::is_some).await.unwrap();
+    drop(leader);
+    apply_node(&facts, "b");
+    let is_second = |published: &Option<Arc<PublishedSnapshot>>| {
+        published.as_ref().is_some_and(|published| published.snapshot.nodes.len() == 2)
+    };
+    newest.wait_for(is_second).await.unwrap();
+    drop(client);
+    newest.wait_for(Option::is_none).await.unwrap();
+    let _next = readers.add();
+    newest.wait_for(is_second).await.unwrap();
+    let sequence = newest.borrow().as_ref().map(|published| published.snapshot.sequence);
+    assert_eq!(sequence, Some(1), "a new numbering");
 }
 
 #[test]
