@@ -40,6 +40,27 @@ fn apply_and_delete_report_whether_objects_changed() {
 }
 
 #[test]
+fn objects_are_found_whatever_was_deleted() {
+    let name = |number: u32| (number * 37 % 100).to_string();
+    let mut index = Index::default();
+    for number in 0..100 {
+        assert!(index.apply(node(&name(number), "1")));
+    }
+    for number in 0..100 {
+        assert!(index.delete::<Node>(&node(&name(number), "1").metadata));
+        assert!(!index.delete::<Node>(&node(&name(number), "1").metadata), "it is gone already");
+        let changed = (number + 1..100).filter(|other| index.apply(node(&name(*other), "1"))).count();
+        assert_eq!((changed, index.count(ObjectKind::Node)), (0, names(&index).len()), "after {number}");
+    }
+    // The same name in several namespaces.
+    assert!(index.apply(pod("p", None, "")));
+    let mut other = pod("p", None, "");
+    other.metadata.namespace = Some("other".to_owned());
+    assert!(index.apply(other.clone()) && index.delete::<Pod>(&other.metadata));
+    assert!(!index.apply(pod("p", None, "")), "it is still there");
+}
+
+#[test]
 fn a_node_heartbeat_is_not_a_change() {
     let beat = |version: &str, time: &str| -> Node {
         read(&json!({"metadata": {"name": "a", "resourceVersion": version}, "status": {
