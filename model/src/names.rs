@@ -175,6 +175,8 @@ pub mod annotation {
     pub const SAFE_TO_EVICT: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
     /// Cluster Autoscaler's. The value `true` on a Node protects it from voluntary disruption.
     pub const SCALE_DOWN_DISABLED: &str = "cluster-autoscaler.kubernetes.io/scale-down-disabled";
+    /// The annotations of Nodes that plans depend on.
+    pub const OF_NODES: [&str; 2] = [DO_NOT_DISRUPT, SCALE_DOWN_DISABLED];
     /// Kubernetes' pod deletion cost.
     pub const POD_DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
     /// On mirror pods, which represent static pods of a kubelet.

@@ -275,7 +275,7 @@ pub fn is_undeclared(taint: &Taint, claim: &NodeClaim) -> bool {
 #[must_use]
 pub fn protecting_annotation(node: &KubeNode) -> Option<&'static str> {
     let is_set = |key: &&str| annotations::text(&node.metadata, key) == Some("true");
-    [annotation::DO_NOT_DISRUPT, annotation::SCALE_DOWN_DISABLED].into_iter().find(is_set)
+    annotation::OF_NODES.into_iter().find(is_set)
 }
 
 /// Whether the kubelet reports the Node as Ready.

@@ -17,6 +17,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use plimsoll_api::condition::READY;
 use plimsoll_api::{CapacityBuffer, CapacityQuota, EC2NodeClass, NodeClaim, NodeOverlay, NodePool, Pod, SharedParts};
+use plimsoll_model::names::annotation;
 use serde::de::DeserializeOwned;
 use std::borrow::Borrow;
 use std::fmt::Debug;
@@ -144,7 +145,15 @@ trait Simplify {
     fn count(_owners: &mut OwnerPods, _before: Option<&Self>, _after: Option<&Self>) {}
 }
 
-impl Simplify for NodeClaim {}
+impl Simplify for NodeClaim {
+    /// The request lists each offering of the launch, and only the actuator reads it.
+    fn simplify(&mut self) {
+        if let Some(annotations) = &mut self.metadata.annotations {
+            annotations.remove(annotation::LAUNCH_REQUEST);
+        }
+    }
+}
+
 impl Simplify for NodePool {}
 impl Simplify for EC2NodeClass {}
 
@@ -164,8 +173,17 @@ impl Simplify for StorageClass {}
 impl Simplify for CSINode {}
 
 impl Simplify for Pod {
+    /// Of the conditions, plans depend on whether kube-scheduler has refused the pod, and on whether the pod is not
+    /// ready. Most pods keep none. The message of a refusal has some hundred bytes and changes with the cluster.
     fn simplify(&mut self) {
         plimsoll_snapshot::trim::pod(self);
+        let status = &mut self.status;
+        let (is_refused, is_unready) = (status.unschedulable().is_some(), status.is_unready());
+        status.scheduled.take_if(|_| !is_refused);
+        status.ready.take_if(|_| !is_unready);
+        for condition in status.scheduled.iter_mut().chain(&mut status.ready) {
+            (condition.message, condition.last_transition_time, condition.last_probe_time) = (None, None, None);
+        }
     }
 
     fn share(&mut self, parts: &mut SharedParts) {
@@ -179,14 +197,23 @@ impl Simplify for Pod {
 
 impl Simplify for Node {
     /// Of the status, plans depend on the resources and on when the node became Ready. The rest, such as images,
-    /// addresses and heartbeats, is most of a Node and changes often.
+    /// addresses and heartbeats, is most of a Node and changes often. Agents annotate Nodes, too.
     fn simplify(&mut self) {
+        if let Some(annotations) = &mut self.metadata.annotations {
+            annotations.retain(|key, _| annotation::OF_NODES.contains(&key.as_str()));
+        }
+        self.metadata.annotations.take_if(|annotations| annotations.is_empty());
         let Some(NodeStatus { capacity, allocatable, conditions, .. }) = self.status.take() else { return };
         let ready = |condition: NodeCondition| {
             let NodeCondition { type_, status, last_transition_time, .. } = condition;
             (type_ == READY).then(|| NodeCondition { type_, status, last_transition_time, ..NodeCondition::default() })
         };
-        let conditions = conditions.map(|all| all.into_iter().filter_map(ready).collect());
+        let conditions = conditions.map(|all| {
+            let mut kept: Vec<NodeCondition> = all.into_iter().filter_map(ready).collect();
+            // It has the room of all conditions.
+            kept.shrink_to_fit();
+            kept
+        });
         self.status = Some(NodeStatus { capacity, allocatable, conditions, ..NodeStatus::default() });
     }
 }

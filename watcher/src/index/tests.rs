@@ -74,7 +74,8 @@ fn a_node_heartbeat_is_not_a_change() {
 
 #[test]
 fn a_node_keeps_its_resources_and_when_it_became_ready() {
-    let whole = json!({"metadata": {"name": "a", "labels": {"zone": "a"}}, "status": {
+    let annotations = json!({"karpenter.sh/do-not-disrupt": "true", "node.alpha.kubernetes.io/ttl": "0"});
+    let whole = json!({"metadata": {"name": "a", "labels": {"zone": "a"}, "annotations": annotations}, "status": {
         "capacity": {"cpu": "4"}, "allocatable": {"cpu": "3"},
         "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}],
         "volumesAttached": [{"name": "v", "devicePath": ""}], "config": {}, "daemonEndpoints": {},
@@ -83,9 +84,47 @@ fn a_node_keeps_its_resources_and_when_it_became_ready() {
             {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "kubelet is posting",
                 "lastHeartbeatTime": "2026-01-05T00:05:00Z", "lastTransitionTime": "2026-01-05T00:00:00Z"}]}});
     let ready = json!({"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-05T00:00:00Z"});
-    let expected = json!({"metadata": {"name": "a", "labels": {"zone": "a"}},
+    let annotations = json!({"karpenter.sh/do-not-disrupt": "true"});
+    let expected = json!({"metadata": {"name": "a", "labels": {"zone": "a"}, "annotations": annotations},
         "status": {"capacity": {"cpu": "4"}, "allocatable": {"cpu": "3"}, "conditions": [ready]}});
     assert_eq!(read::<Node>(&whole), serde_json::from_value(expected).unwrap());
+    let mut other = whole.clone();
+    other["metadata"]["annotations"] = json!({"node.alpha.kubernetes.io/ttl": "0"});
+    assert_eq!(read::<Node>(&other).metadata.annotations, None, "not an empty map");
+}
+
+#[test]
+fn a_pod_keeps_the_conditions_that_plans_depend_on_without_texts_and_times() {
+    let kept = |scheduled: Value, ready: Value| {
+        let at = |mut condition: Value, kind: &str| {
+            condition["type"] = json!(kind);
+            condition["message"] = json!("0/5000 nodes are available");
+            condition["lastTransitionTime"] = json!("2026-01-05T00:00:00Z");
+            condition
+        };
+        let conditions = [at(scheduled, "PodScheduled"), at(ready, "Ready")];
+        let pod: Pod = read(&json!({"metadata": {"name": "p"}, "status": {"conditions": conditions}}));
+        serde_json::to_value(pod).unwrap().get("status").cloned()
+    };
+    let is = |status: &str| json!({"status": status});
+    assert_eq!(kept(is("True"), is("True")), None);
+    assert_eq!(kept(json!({"status": "False", "reason": "SchedulingGated"}), is("True")), None);
+    let refused = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable"});
+    let unready = json!({"type": "Ready", "status": "False"});
+    assert_eq!(kept(refused.clone(), is("True")), Some(json!({"conditions": [refused]})));
+    assert_eq!(kept(is("True"), is("False")), Some(json!({"conditions": [unready]})));
+}
+
+#[test]
+fn a_claim_keeps_no_launch_request() {
+    use plimsoll_model::names::annotation;
+    let claim = |annotations: Value| -> plimsoll_api::NodeClaim {
+        let class = json!({"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"});
+        read(&json!({"metadata": {"name": "c", "annotations": annotations},
+            "spec": {"nodeClassRef": class, "requirements": []}}))
+    };
+    let whole = json!({annotation::LAUNCH_REQUEST: "{}", annotation::PODS: "[]"});
+    assert_eq!(claim(whole), claim(json!({annotation::PODS: "[]"})));
 }
 
 #[test]
