@@ -40,11 +40,15 @@ pub fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
 
 /// Deletes the oldest files but one while all together have more than `limit` bytes, or are too many.
 pub(crate) fn prune(folder: &Path, limit: u64) -> io::Result<()> {
-    let files = files(folder)?;
+    delete_oldest(files(folder)?, limit)
+}
+
+fn delete_oldest(files: Vec<PathBuf>, limit: u64) -> io::Result<()> {
     let mut sizes = Vec::new();
     for file in files {
-        let size = file.metadata()?.len();
-        sizes.push((file, size));
+        if let Some(metadata) = if_there(file.metadata())? {
+            sizes.push((file, metadata.len()));
+        }
     }
     let mut total: u64 = sizes.iter().map(|(_, size)| size).sum();
     let mut count = sizes.len();
@@ -52,9 +56,35 @@ pub(crate) fn prune(folder: &Path, limit: u64) -> io::Result<()> {
         if total <= limit && count <= MAX_FILES {
             break;
         }
-        std::fs::remove_file(file)?;
+        if_there(std::fs::remove_file(file))?;
         total -= size;
         count -= 1;
     }
     Ok(())
+}
+
+/// `None` if the file is gone: for a moment, the former leader may delete files in the same folder.
+fn if_there<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        result => result.map(Some),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_another_leader_deletes_is_no_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str| folder.path().join(name);
+        for name in ["2", "3", "4"] {
+            std::fs::write(file(name), "12345").unwrap();
+        }
+        delete_oldest(["1", "2", "3", "4"].map(file).into(), 10).unwrap();
+        let is_there = ["2", "3", "4"].map(|name| file(name).exists());
+        assert_eq!(is_there, [false, true, true], "the missing one has no size");
+        if_there(std::fs::remove_file(file("2"))).unwrap();
+    }
 }
