@@ -181,13 +181,16 @@ async fn write_command(deps: &Removals, claim: &NodeClaim, command: &Removal) ->
 
 async fn reconcile(deps: Removals, claim: Arc<NodeClaim>) -> Result<Requeue, WriteError> {
     let name = claim.name_any();
+    let admitted = deps.ledger.read(|ledger| ledger.removal(&name).cloned());
+    if claim.metadata.deletion_timestamp.is_some() {
+        // The deletion got no response, or is somebody else's.
+        admitted.iter().for_each(|command| post_removed(&deps, name.clone(), command));
+        return Ok(None);
+    }
     // The watch cache may not show the deletion yet, and the removal of a deleted claim is not undone.
     if deps.ledger.read(|ledger| ledger.claim(&name).is_some_and(|view| view.deleting)) {
         return Ok(Some(POLL_INTERVAL));
     }
-    let admitted = deps
-        .ledger
-        .read(|ledger| ledger.removals().find(|(claim, _)| *claim == name).map(|(_, command)| command.clone()));
     let Some(text) = claim.annotations().get(annotation::REMOVAL).cloned() else {
         let Some(command) = admitted else {
             return undo(&deps, &claim, None, "the node has no removal command").await;
@@ -303,11 +306,7 @@ async fn finish(deps: &Removals, claim: &NodeClaim, node: &Node, command: &Remov
 /// Records that the claim of a removal is deleted, and reports it.
 fn report_deleted(deps: &Removals, claim: &NodeClaim, node: Option<&Node>, command: &Removal) {
     let name = claim.name_any();
-    let position = deps.ledger.with(|ledger| {
-        ledger.deleting(&name);
-        ledger.position()
-    });
-    let message = format!("removing node: {}", command.reason.as_str());
+    let message = removing(command);
     tracing::info!(node_claim = name, node = command.node.as_str(), reason = command.reason.as_str(), "removing node");
     deps.events.publish(Note::normal(object(claim), reason::DISRUPTION_TERMINATING, message.as_str()));
     if let Some(node) = node {
@@ -316,12 +315,25 @@ fn report_deleted(deps: &Removals, claim: &NodeClaim, node: Option<&Node>, comma
     let pool = deps.stores.pools.get(pool_of(claim.metadata.labels.as_ref()));
     let metrics = &deps.metrics;
     metrics.claims.disrupted(claim, disruption_name(command.reason), pool.as_deref(), command.pods.len());
-    metrics.actions.with_label_values(&["termination", "removed"]).inc();
+    post_removed(deps, name, command);
+}
+
+fn removing(command: &Removal) -> String {
+    format!("removing node: {}", command.reason.as_str())
+}
+
+/// Records that the claim of a removal is deleted, and posts the outcome.
+fn post_removed(deps: &Removals, name: String, command: &Removal) {
+    let position = deps.ledger.with(|ledger| {
+        ledger.deleting(&name);
+        ledger.position()
+    });
+    deps.metrics.actions.with_label_values(&["termination", "removed"]).inc();
     deps.outcomes.post(Outcome {
         action_id: command.action.clone(),
         status: OutcomeStatus::Removed,
         reason: None,
-        message,
+        message: removing(command),
         node_claim: Some(name),
         ledger: position,
     });

@@ -13,6 +13,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 /// Claims with a command, written or only admitted, and claims whose node has the disruption taint without a command.
+/// Of deleted claims, those whose removal has no outcome yet.
 ///
 /// A removal is looked at again once its claim, its Node, a destination, the pods there, their PodDisruptionBudgets or
 /// a replacement changes, and at each poll. Hundreds of nodes may wait for their replacements: a look at all of them
@@ -28,10 +29,13 @@ pub(super) fn candidates(deps: &Removals) -> Vec<Candidate<Arc<NodeClaim>>> {
         .ledger
         .read(|ledger| ledger.removals().map(|(claim, removal)| (claim.to_owned(), removal.clone())).collect());
     let is_concerned = |claim: &&Arc<NodeClaim>| {
-        let commanded = claim.annotations().contains_key(annotation::REMOVAL)
-            || claim.metadata.name.as_ref().is_some_and(|name| admitted.contains_key(name));
-        claim.metadata.deletion_timestamp.is_none()
-            && (commanded || claim.provider_id().is_some_and(|id| stray.contains(id)))
+        let command = claim.metadata.name.as_ref().and_then(|name| admitted.get(name));
+        if claim.metadata.deletion_timestamp.is_some() {
+            return command.is_some_and(|command| deps.outcomes.is_open(&command.action));
+        }
+        command.is_some()
+            || claim.annotations().contains_key(annotation::REMOVAL)
+            || claim.provider_id().is_some_and(|id| stray.contains(id))
     };
     let all = deps.stores.claims.state();
     let concerned: Vec<&Arc<NodeClaim>> = all.iter().filter(is_concerned).collect();

@@ -73,6 +73,14 @@ impl Outcomes {
         self.log.lock().by_action.get(action).cloned().unwrap_or_default()
     }
 
+    /// Whether the action has outcomes, and none is final.
+    #[must_use]
+    pub fn is_open(&self, action: &ActionId) -> bool {
+        let state = self.log.lock();
+        let last = state.by_action.get(action).and_then(|list| list.last());
+        last.is_some_and(|last| !last.status.is_final())
+    }
+
     /// Forgets the rejection of an action that is decided on again. Its caller would take it for the new decision.
     pub fn decided_again(&self, action: &ActionId) {
         let mut state = self.log.lock();

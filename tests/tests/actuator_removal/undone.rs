@@ -167,6 +167,24 @@ async fn a_removal_whose_deletion_got_no_response_is_not_undone() {
     delete_and_use_up_the_budget(true).await;
 }
 
+/// The watch shows the deletion before it is tried again.
+#[tokio::test(start_paused = true)]
+async fn a_removal_whose_deletion_got_no_response_and_is_seen_ends_with_an_outcome() {
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
+    let deletion = Matcher { name: Some(claim.clone()), ..Matcher::of(Verb::Delete, "nodeclaims") };
+    watcher.world.server().faults().next(1, deletion, Effect::LoseAnswer);
+    let termination = Termination { reason: DisruptionReason::Empty, ..of_node("r-1", &node) };
+    let plan = watcher.plan(&[], vec![termination]).await;
+    let mut answers = watcher.stream(plan).await.unwrap();
+    let mut statuses = Vec::new();
+    while let Some(answer) = answers.message().await.unwrap() {
+        statuses.push(Outcome::try_from(answer).unwrap().status);
+    }
+    assert_eq!(statuses, [OutcomeStatus::Accepted, OutcomeStatus::Removed]);
+    watcher.until("the claim is gone", 3 * MINUTE, |world| is_gone(world, &claim)).await;
+}
+
 /// The watch of NodeClaims lags, and the disruption budget is used up before it shows the deletion.
 async fn delete_and_use_up_the_budget(loses_answers: bool) {
     let watcher = FakeWatcher::begin(Setup::default()).await;
