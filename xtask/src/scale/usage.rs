@@ -1,9 +1,10 @@
 //! Resident memory and CPU time of the services, from /proc.
 
 use crate::bench::table::Table;
+use crate::harness::services::Kind;
 use crate::harness::world::World;
 use anyhow::{Context as _, Result};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 /// Interval of the samples.
@@ -42,9 +43,10 @@ impl Usage {
     /// The table of the phase that ends now. The next phase begins.
     pub(super) fn phase(&mut self, name: &str, world: &World) -> Result<Table> {
         self.sample(world)?;
-        let columns = ["replica", "CPU", "MiB now", "MiB at most"];
+        let columns = ["replica", "role", "CPU", "MiB now", "MiB at most"];
         let mut table = Table::new(&format!("Phase: {name}"), &columns);
-        let mut total = 0.0;
+        let leaders = leaders(world);
+        let (mut total, mut leading, mut planning) = (0.0, 0.0, 0.0_f64);
         for (replica, samples) in &self.samples {
             let Some(last) = samples.last() else { continue };
             let first = samples.iter().find(|sample| sample.process == last.process).unwrap_or(last);
@@ -55,13 +57,37 @@ impl Usage {
                 "-".to_owned()
             };
             total += last.resident_mib;
-            table.row(vec![replica.clone(), cpu, format!("{:.0}", last.resident_mib), format!("{:.0}", last.peak_mib)]);
+            let role = if leaders.contains(replica) {
+                leading += last.resident_mib;
+                "leader"
+            } else if replica.contains(Kind::Scheduler.name()) {
+                planning = planning.max(last.resident_mib);
+                ""
+            } else {
+                "standby"
+            };
+            let (now, most) = (format!("{:.0}", last.resident_mib), format!("{:.0}", last.peak_mib));
+            table.row(vec![replica.clone(), role.to_owned(), cpu, now, most]);
         }
-        table.note(format!("CPU: share of one core. All replicas together: {total:.0} MiB."));
+        let leading = leading + planning;
+        table.note(format!(
+            "CPU: share of one core. The leaders and the larger scheduler together: {leading:.0} MiB, all replicas: \
+             {total:.0} MiB."
+        ));
         self.samples.clear();
         self.sample(world)?;
         Ok(table)
     }
+}
+
+/// Names of the replicas that hold a Lease. Schedulers have none.
+fn leaders(world: &World) -> BTreeSet<String> {
+    let Some(services) = &world.services else { return BTreeSet::new() };
+    let leader = |kind| {
+        let index = services.leader(kind, &world.cluster.kubectl).ok()?;
+        Some(services.replicas.get(index)?.name())
+    };
+    [Kind::Watcher, Kind::Actuator].into_iter().filter_map(leader).collect()
 }
 
 /// `None` if the process has ended.
