@@ -106,3 +106,25 @@ impl CachedObjects<NodeClaim> {
         self.group(id)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_is_found_by_its_uid_as_long_as_it_is_there() {
+        let pod = |uid: &str| {
+            let mut pod = Pod::default();
+            (pod.metadata.name, pod.metadata.uid) = (Some("web".to_owned()), Some(uid.to_owned()));
+            pod
+        };
+        let pods = CachedObjects::<Pod>::default();
+        let is_found = |uid: &str| pods.with_uid(uid).is_some();
+        pods.show(pod("1"));
+        assert!(is_found("1") && !is_found("2"));
+        pods.show(pod("2"));
+        assert!(!is_found("1") && is_found("2"), "another pod has the name");
+        pods.show_gone(pod("2"));
+        assert!(!is_found("2"));
+    }
+}

@@ -6,6 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::watcher::Event;
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 /// Namespace (empty for cluster-scoped kinds) and name. Shared, because indices and log contain it too.
@@ -21,8 +22,8 @@ struct Cache<K> {
     objects: Objects<K>,
     /// Keys of the objects by the value of [`Indexed::group`].
     groups: BTreeMap<String, BTreeSet<Key>>,
-    /// Keys by [`Indexed::unique`].
-    unique: BTreeMap<String, Key>,
+    /// Keys by the hash of [`Indexed::unique`]. With a copy of the value it would take 70 bytes more per pod.
+    unique: BTreeSet<(u64, Key)>,
     /// The last changes, the oldest first: the object, and its group before.
     log: VecDeque<(Key, Option<String>)>,
     /// Number of changes before the log.
@@ -31,7 +32,7 @@ struct Cache<K> {
 
 impl<K> Default for Cache<K> {
     fn default() -> Self {
-        let (objects, groups, unique) = (Objects::new(), BTreeMap::new(), BTreeMap::new());
+        let (objects, groups, unique) = (Objects::new(), BTreeMap::new(), BTreeSet::new());
         Self { objects, groups, unique, log: VecDeque::new(), before: 0 }
     }
 }
@@ -45,7 +46,7 @@ impl<K: Indexed> Cache<K> {
             self.groups.entry(group.to_owned()).or_default().insert(key.clone());
         }
         if let Some(unique) = object.unique() {
-            self.unique.insert(unique.to_owned(), key.clone());
+            self.unique.insert((hash(unique), key.clone()));
         }
         self.objects.insert(key, object);
         previous_group
@@ -76,12 +77,18 @@ impl<K: Indexed> Cache<K> {
                 self.groups.remove(group);
             }
         }
-        if let Some(unique) = previous.unique()
-            && self.unique.get(unique) == Some(key)
-        {
-            self.unique.remove(unique);
+        if let Some(unique) = previous.unique() {
+            self.unique.remove(&(hash(unique), key.clone()));
         }
         group
+    }
+
+    /// The object with this unique value.
+    fn unique(&self, value: &str) -> Option<&Arc<K>> {
+        let hash = hash(value);
+        let same_hash = self.unique.range((hash, Key::default())..).take_while(|(other, _)| *other == hash);
+        let mut objects = same_hash.filter_map(|(_, key)| self.objects.get(key));
+        objects.find(|object| object.unique() == Some(value))
     }
 
     fn record(&mut self, key: Key, previous_group: Option<String>) {
@@ -177,9 +184,11 @@ impl<K> CachedObjects<K> {
     }
 
     /// The object with this unique value: see [`Indexed`].
-    pub(super) fn unique(&self, value: &str) -> Option<Arc<K>> {
-        let cache = self.cache.read();
-        cache.unique.get(value).and_then(|key| cache.objects.get(key)).map(Arc::clone)
+    pub(super) fn unique(&self, value: &str) -> Option<Arc<K>>
+    where
+        K: Indexed,
+    {
+        self.cache.read().unique(value).map(Arc::clone)
     }
 }
 
@@ -236,6 +245,12 @@ fn key<K: Indexed>(object: &K) -> Key {
 /// The key of the object with this metadata.
 pub(super) fn key_of(metadata: &ObjectMeta) -> Key {
     Arc::new((metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default()))
+}
+
+fn hash(value: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// UID and resourceVersion, which together name one state of one object.
