@@ -24,7 +24,7 @@ pub(super) async fn run(deps: &Interruptions, stop: &CancellationToken) {
         let ending = ending(&deps.stores.classes.state());
         for claim in deps.stores.claims.state() {
             let block = claim.labels().get(label::CAPACITY_RESERVATION_ID).and_then(|id| ending.get(id));
-            let Some(taken) = block.filter(|_| claim.metadata.deletion_timestamp.is_none()) else { continue };
+            let Some(taken) = block else { continue };
             let kind = "capacity_block_expiring";
             if let Err(error) = mark::mark_and_delete(deps, &claim, kind, Some(*taken), Urgency::Drain).await {
                 tracing::warn!(node_claim = claim.name_any(), %error, "NodeClaim of an expiring Capacity Block not deleted");

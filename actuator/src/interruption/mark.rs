@@ -96,7 +96,7 @@ pub(super) fn learn(deps: &Interruptions, claim: &NodeClaim, kind: NoticeKind) {
 }
 
 /// Durably marks the claim and deletes it, so that its Node is drained. A claim that is already being deleted is only
-/// told that its node is broken, since its drain may be waiting for pods that will never end.
+/// told when its instance stops, or that its node is broken: its drain may be waiting for pods that will never end.
 pub(super) async fn mark_and_delete(
     deps: &Interruptions,
     claim: &NodeClaim,
@@ -151,15 +151,22 @@ fn annotate(claim: &mut NodeClaim, notice: &Interruption) {
     }
 }
 
-/// Records on an interrupted claim that its instance stops earlier than known.
+/// Records on a claim that is being deleted that its instance stops earlier than known. The drain may have another
+/// reason, and wait for pods that have no other place yet.
 async fn shorten(deps: &Interruptions, claim: &NodeClaim, later: &Interruption) -> Result<(), WriteError> {
-    let is_earlier = |known: &Interruption| later.ends.is_some_and(|ends| known.ends.is_none_or(|known| ends < known));
-    if !interruption(claim).as_ref().is_some_and(is_earlier) {
+    if !stops_earlier(interruption(claim).as_ref(), later) {
         return Ok(());
     }
     deps.writes.update(claim, ObjectPart::Main, |claim| annotate(claim, later)).await?;
-    tracing::info!(node_claim = claim.name_any(), kind = later.kind, "instance stops earlier than announced before");
+    tracing::info!(node_claim = claim.name_any(), kind = later.kind, "instance stops earlier than known before");
     Ok(())
+}
+
+/// Whether the notice leaves less time than what is known. Of a claim without a notice, only an end to come matters:
+/// each instance that is terminated after its drain causes notices that it has stopped.
+fn stops_earlier(known: Option<&Interruption>, later: &Interruption) -> bool {
+    let Some(ends) = later.ends else { return false };
+    known.map_or(ends > later.heard, |known| known.ends.is_none_or(|known| ends < known))
 }
 
 /// Ends the drain of a claim that is being deleted: its pods are deleted from now on, whatever protects them.
@@ -212,6 +219,26 @@ mod tests {
         assert_eq!(ends_after(Some(2000), "spot"), Some(Timestamp(2000)));
         assert_eq!(ends_after(Some(9000), "scheduled"), Some(Timestamp(2000)));
         assert_eq!(ends_after(None, "stopped"), Some(Timestamp(2000)));
+    }
+
+    #[test]
+    fn a_claim_that_is_being_deleted_learns_of_an_end_to_come() {
+        let notice = |heard: i64, ends: Option<i64>| Interruption {
+            kind: "spot".to_owned(),
+            heard: Timestamp(heard),
+            ends: ends.map(Timestamp),
+        };
+        for (known, later, expected) in [
+            (None, notice(1000, Some(2000)), true),
+            (None, notice(1000, Some(1000)), false),
+            (None, notice(1000, None), false),
+            (Some(notice(0, None)), notice(1000, Some(1000)), true),
+            (Some(notice(0, Some(2000))), notice(1000, Some(1500)), true),
+            (Some(notice(0, Some(2000))), notice(1000, Some(2000)), false),
+            (Some(notice(0, Some(2000))), notice(1000, None), false),
+        ] {
+            assert_eq!(stops_earlier(known.as_ref(), &later), expected, "{known:?} {later:?}");
+        }
     }
 
     #[test]

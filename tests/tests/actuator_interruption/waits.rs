@@ -3,7 +3,8 @@
 use super::{NOTICE, begin, begin_with, interrupt, is_deleting, spot, with_pods};
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::execution::ClaimState;
-use plimsoll_sim::apiserver::ResourceId;
+use plimsoll_model::names::annotation;
+use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::plimsoll::Options;
 use plimsoll_tests::fake_watcher::Wanted;
 use plimsoll_tests::{MINUTE, instance_of, instances_ever_launched, running_on};
@@ -61,4 +62,20 @@ async fn room_that_a_waiting_pod_was_launched_for_is_not_free() {
     tokio::time::sleep(Duration::from_secs(15)).await;
     assert_eq!(running_on(&watcher.world, &node), 1, "it has no room on the other node");
     assert_eq!(instances_ever_launched(&watcher.world).len(), 3, "one replacement");
+}
+
+/// The drain waits for pods that would end with the instance.
+#[tokio::test(start_paused = true)]
+async fn a_notice_counts_although_somebody_has_deleted_the_claim() {
+    let watcher = begin().await;
+    let (claim, node, instance) = with_pods(&watcher).await;
+    for pod in watcher.world.all(ResourceId::PODS) {
+        let mark = json!({"metadata": {"annotations": {annotation::SAFE_TO_EVICT: "false"}}});
+        watcher.world.patch(ResourceId::PODS, object::name(&pod), mark).unwrap();
+    }
+    watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    tokio::time::sleep(MINUTE).await;
+    assert_eq!(running_on(&watcher.world, &node), 2, "they are not safe to evict");
+    interrupt(&watcher, &instance);
+    watcher.until("the pods have left", NOTICE - Duration::from_secs(10), |world| running_on(world, &node) == 0).await;
 }
