@@ -2,6 +2,7 @@
 //! service, or until the time that is left is needed to stop the pod.
 
 use super::coverage::Coverage;
+use super::messages::NoticeKind;
 use super::replacements::PendingReplacements;
 use super::{Interruption, existing_capacity};
 use crate::durable;
@@ -24,7 +25,7 @@ use std::sync::Arc;
 const PLANNED_WITHIN: Millis = Millis::from_seconds(5);
 /// Time that is left when the last pod has stopped, for the API server and the kubelet.
 const MARGIN: SignedDuration = SignedDuration::from_secs(10);
-/// Maximum delay if the end of the instance is unknown: a NodeClaim that has not registered by then is deleted.
+/// Maximum delay if it is unknown when the instance stops: a NodeClaim that has not registered by then is deleted.
 const MAX_WITHOUT_END: Millis = Millis::from_seconds(15 * 60);
 
 /// Dependencies of the drain delay.
@@ -93,10 +94,17 @@ fn latest_evictions(
     interruption: &Interruption,
     to_stop: &BTreeMap<PodUid, SignedDuration>,
 ) -> BTreeMap<PodUid, Timestamp> {
-    let ends = interruption.ends.unwrap_or(interruption.heard.plus(MAX_WITHOUT_END));
-    let ends = Timestamp::from_millisecond(ends.0).unwrap_or(Timestamp::MAX);
+    let ends = end(interruption).and_then(|ends| Timestamp::from_millisecond(ends.0).ok()).unwrap_or(Timestamp::MAX);
     let latest = |needed: &SignedDuration| ends.saturating_sub(needed.saturating_add(MARGIN)).unwrap_or(Timestamp::MIN);
     to_stop.iter().map(|(pod, needed)| (pod.clone(), latest(needed))).collect()
+}
+
+/// When the instance stops, or is taken to stop. `None` after a recommendation to rebalance: the instance may run on
+/// for days, and a Spot notice comes before its end.
+fn end(interruption: &Interruption) -> Option<time::Timestamp> {
+    let is_recommendation = interruption.kind == NoticeKind::RebalanceRecommendation.as_str();
+    let assumed = (!is_recommendation).then(|| interruption.heard.plus(MAX_WITHOUT_END));
+    interruption.ends.or(assumed)
 }
 
 /// The notice that is recorded on a claim.

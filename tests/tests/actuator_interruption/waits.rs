@@ -1,6 +1,6 @@
 //! What pods of an interrupted node wait for, and what the ledger knows meanwhile.
 
-use super::{NOTICE, begin, begin_with, interrupt, is_deleting, spot, with_pods};
+use super::{NOTICE, begin, begin_with, interrupt, is_deleting, recommend_rebalance, spot, with_pods};
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::execution::ClaimState;
 use plimsoll_model::names::annotation;
@@ -78,4 +78,22 @@ async fn a_notice_counts_although_somebody_has_deleted_the_claim() {
     assert_eq!(running_on(&watcher.world, &node), 2, "they are not safe to evict");
     interrupt(&watcher, &instance);
     watcher.until("the pods have left", NOTICE - Duration::from_secs(10), |world| running_on(world, &node) == 0).await;
+}
+
+/// Such an instance may run on for days. A Spot notice would come before its end.
+#[tokio::test(start_paused = true)]
+async fn pods_without_another_place_stay_after_a_recommendation_to_rebalance() {
+    let watcher = begin_with(Options { act_on_rebalance: true, ..Options::default() }).await;
+    let (claim, node, instance) = with_pods(&watcher).await;
+    // The limit allows no new node.
+    watcher.world.patch(ResourceId::NODE_POOLS, "default", json!({"spec": {"limits": {"cpu": "2"}}})).unwrap();
+    recommend_rebalance(&watcher, &instance);
+    let limit = Duration::from_secs(2);
+    watcher.until("the claim is on its way out", limit, |world| is_deleting(world, &claim)).await;
+    tokio::time::sleep(20 * MINUTE).await;
+    assert_eq!(running_on(&watcher.world, &node), 2, "they have no other place");
+    interrupt(&watcher, &instance);
+    watcher
+        .until("the pods stop in time", NOTICE - Duration::from_secs(1), |world| running_on(world, &node) == 0)
+        .await;
 }
