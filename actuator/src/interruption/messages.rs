@@ -179,6 +179,10 @@ fn health(envelope: &Envelope) -> Result<Message, MessageError> {
     if envelope.text("service")? != "EC2" || envelope.text("eventTypeCategory")? != "scheduledChange" {
         return Ok(Message::NotForUs);
     }
+    // Health also tells that a change is over or was called off. The instance then needs no other one.
+    if envelope.detail.get("statusCode").and_then(Value::as_str) == Some("closed") {
+        return Ok(Message::NotForUs);
+    }
     let entities = envelope.detail.get("affectedEntities").and_then(Value::as_array);
     let entities = entities.ok_or_else(|| envelope.missing("affectedEntities"))?;
     let value = |entity: &Value| entity.get("entityValue").and_then(Value::as_str).map(str::to_owned);
@@ -293,6 +297,11 @@ mod tests {
         assert_eq!(of(detail("EC2", "scheduledChange")), Some(expected));
         assert_eq!(of(detail("RDS", "scheduledChange")), None);
         assert_eq!(of(detail("EC2", "issue")), None);
+        for (status, is_for_us) in [("upcoming", true), ("open", true), ("closed", false)] {
+            let mut detail = detail("EC2", "scheduledChange");
+            detail["statusCode"] = json!(status);
+            assert_eq!(of(detail).is_some(), is_for_us, "{status}");
+        }
         let named = |ids: Vec<String>| {
             let entities: Vec<Value> = ids.into_iter().map(|id| json!({ "entityValue": id })).collect();
             of(json!({"service": "EC2", "eventTypeCategory": "scheduledChange", "affectedEntities": entities}))
