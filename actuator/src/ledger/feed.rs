@@ -15,8 +15,9 @@ use plimsoll_runtime::clock::Clock;
 pub use quotas::refresh as refresh_quotas;
 pub use seeds::seed;
 
-use super::{ClaimSeed, PoolFacts, Subject};
+use super::{ClaimSeed, Ledger, PoolFacts, Subject};
 use crate::clock::Timestamped;
+use crate::nodes::is_ready;
 use nodes::NodesSeen;
 use plimsoll_api::{NodeClaim, NodePool};
 use plimsoll_model::identity::{NodePoolName, PodUid};
@@ -306,12 +307,12 @@ pub fn refresh_pools(deps: &Sources, previous: &mut BTreeSet<NodePoolName>) {
     let mut present = BTreeSet::new();
     let claims = deps.stores.claims.state();
     let drifted = claims_of_drifted_pools(claims.iter().map(Arc::as_ref));
-    let in_service = in_service(&claims);
+    let (in_service, not_ready) = (in_service(&claims), not_ready(deps, &claims));
     for pool in deps.stores.pools.state() {
         let name = NodePoolName(pool.metadata.name.clone().unwrap_or_default());
-        let total = in_service.get(name.as_str()).copied().unwrap_or_default();
+        let of = |counts: &BTreeMap<&str, u32>| counts.get(name.as_str()).copied().unwrap_or_default();
         let of_drifted = drifted.get(name.as_str()).map(Vec::as_slice).unwrap_or_default();
-        let facts = facts(deps, &pool, total, of_drifted);
+        let facts = facts(deps, &pool, (of(&in_service), of(&not_ready)), of_drifted);
         if deps.ledger.read(|ledger| ledger.pool(&name) != Some(&facts)) {
             deps.ledger.with(|ledger| ledger.set_pool(&name, facts));
         }
@@ -325,12 +326,30 @@ pub fn refresh_pools(deps: &Sources, previous: &mut BTreeSet<NodePoolName>) {
 
 /// The number of initialized nodes of each pool whose instance is not being terminated.
 fn in_service(claims: &[Arc<NodeClaim>]) -> BTreeMap<&str, u32> {
+    count_in_service(claims, |_| true)
+}
+
+/// The number of these nodes that are not Ready. Budgets count them like those that are being removed, which the ledger
+/// itself knows.
+fn not_ready<'a>(deps: &Sources, claims: &'a [Arc<NodeClaim>]) -> BTreeMap<&'a str, u32> {
+    count_in_service(claims, |claim| {
+        let node = claim.node_name().and_then(|node| deps.stores.nodes.get(node));
+        let name = claim.metadata.name.as_deref().unwrap_or_default();
+        let is_removed =
+            |ledger: &Ledger| ledger.removal(name).is_some() || ledger.claim(name).is_some_and(|view| view.deleting);
+        node.is_some_and(|node| !is_ready(&node)) && !deps.ledger.read(is_removed)
+    })
+}
+
+/// The number of initialized nodes of each pool whose instance is not being terminated, and that `counts` accepts.
+fn count_in_service(claims: &[Arc<NodeClaim>], counts: impl Fn(&NodeClaim) -> bool) -> BTreeMap<&str, u32> {
     let mut in_service = BTreeMap::new();
     for claim in claims {
         let labels = claim.metadata.labels.as_ref();
         if let Some(pool) = labels.and_then(|labels| labels.get(plimsoll_model::names::label::NODE_POOL))
             && claim.is_initialized()
             && !claim.is_instance_terminating()
+            && counts(claim)
         {
             *in_service.entry(pool.as_str()).or_default() += 1;
         }
@@ -338,14 +357,14 @@ fn in_service(claims: &[Arc<NodeClaim>]) -> BTreeMap<&str, u32> {
     in_service
 }
 
-/// `total` is the number of nodes in service; `of_drifted` has the pool's claims if a node of it has drifted.
-fn facts(deps: &Sources, pool: &NodePool, total: u32, of_drifted: &[&NodeClaim]) -> PoolFacts {
+/// `counts` has the number of nodes in service, and of those that are not Ready; `of_drifted` has the pool's claims if
+/// a node of it has drifted.
+fn facts(deps: &Sources, pool: &NodePool, counts: (u32, u32), of_drifted: &[&NodeClaim]) -> PoolFacts {
     // The condition `ValidationSucceeded` names an invalid limit. Such a pool launches nothing. Its nodes are still
     // removed.
     let limits = plimsoll_snapshot::limits(pool).unwrap_or_else(|_| Resources::from([(NODES_RESOURCE, 0)]));
     let now = deps.clock.timestamp();
-    // The ledger itself knows which nodes are disrupted.
-    let allowed = plimsoll_snapshot::allowed_disruptions(pool, now, (total, 0));
+    let allowed = plimsoll_snapshot::allowed_disruptions(pool, now, counts);
     let rollout = rollout::of(&deps.stores, pool, of_drifted, now);
     let rollout_limit = rollout.and_then(|rollout| rollout.limit());
     let replicas = pool.spec.replicas.and_then(|replicas| u64::try_from(replicas).ok());

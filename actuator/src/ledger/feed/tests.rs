@@ -1,5 +1,4 @@
 use super::*;
-use crate::ledger::Ledger;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -57,7 +56,7 @@ async fn a_pool_with_an_invalid_limit_launches_no_node_and_keeps_its_budgets() {
         "template": {"spec": {"requirements": [],
             "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}}}}});
     let deps = sources(Stores::default());
-    let facts = facts(&deps, &serde_json::from_value(pool).unwrap(), 3, &[]);
+    let facts = facts(&deps, &serde_json::from_value(pool).unwrap(), (3, 0), &[]);
     assert_eq!(facts.limits, Resources::from([("nodes", 0)]));
     assert_eq!(facts.allowed.get(&DisruptionReason::Empty), Some(&1));
 }
@@ -282,7 +281,8 @@ async fn the_ledger_knows_limits_replicas_and_the_budget_of_each_reason_while_th
     let (deps, mut feed) = (sources(Stores::default()), Feed::default());
     let budgets = json!([{"nodes": "1", "reasons": ["Empty"]}, {"nodes": "50%", "reasons": ["Drifted"]}]);
     let shown = pool_with(&json!({"consolidateAfter": "0s", "budgets": budgets}));
-    assert_eq!(facts(&deps, &shown, 4, &[]).allowed.get(&DisruptionReason::Drifted), Some(&2), "half of the nodes");
+    let of_four = facts(&deps, &shown, (4, 0), &[]);
+    assert_eq!(of_four.allowed.get(&DisruptionReason::Drifted), Some(&2), "half of the nodes");
     deps.stores.pools.show(shown.clone());
     feed.pass(&deps);
     let known = || deps.ledger.read(|ledger| ledger.pool(&"a".into()).cloned());
@@ -296,6 +296,26 @@ async fn the_ledger_knows_limits_replicas_and_the_budget_of_each_reason_while_th
     deps.stores.pools.show_gone(shown);
     feed.pass(&deps);
     assert_eq!(known(), None);
+}
+
+/// As in Karpenter. Plans count such nodes, too, but a plan does not know the removals of the one before yet.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_not_ready_uses_up_the_budget_of_its_pool() {
+    let (deps, mut feed) = (sources(Stores::default()), Feed::default());
+    deps.stores.pools.show(pool_with(&json!({"consolidateAfter": "0s", "budgets": [{"nodes": "1"}]})));
+    let mut shown = Arc::unwrap_or_clone(claim("a", &["Launched", "Registered", "Initialized"]));
+    shown.status.get_or_insert_default().node_name = Some("n".to_owned());
+    deps.stores.claims.show(shown);
+    let mut allowed = |ready: &str| {
+        let conditions = json!([{"type": "Ready", "status": ready}]);
+        let node = json!({"metadata": {"name": "n"}, "status": {"conditions": conditions}});
+        deps.stores.nodes.show(serde_json::from_value(node).unwrap());
+        feed.pass(&deps);
+        deps.ledger.read(|ledger| ledger.pool(&"a".into()).unwrap().allowed.get(&DisruptionReason::Empty).copied())
+    };
+    assert_eq!(["True", "False", "Unknown"].map(&mut allowed), [Some(1), Some(0), Some(0)]);
+    deps.ledger.with(|ledger| ledger.deleting("c"));
+    assert_eq!(allowed("False"), Some(1), "the ledger itself counts nodes that are being removed");
 }
 
 #[tokio::test(start_paused = true)]
