@@ -11,6 +11,9 @@ use plimsoll_model::time::{Millis, Timestamp};
 /// The largest jitter in percent. With more, nodes might expire soon after their creation.
 const LARGEST: u32 = 50;
 
+/// How far the clock of the API server may be behind that of the actuator, which deletes expired claims.
+const CLOCK_TOLERANCE: Millis = Millis::from_seconds(60);
+
 /// When a node expires. A node from a file may have neither claim nor creation time. Such a node does not expire.
 #[must_use]
 pub fn expires(claim: Option<&NodeClaim>, pool: Option<&NodePool>, created: Timestamp) -> Option<Timestamp> {
@@ -27,6 +30,17 @@ pub fn expires(claim: Option<&NodeClaim>, pool: Option<&NodePool>, created: Time
         _ => Millis(0),
     };
     Some(created.plus(Millis(after.0.saturating_sub(earlier.0))))
+}
+
+/// Whether the claim had expired when it was deleted, and no plan removes its node. Such a node is in no NodePool that
+/// plans know, and has no jitter.
+#[must_use]
+pub fn was_expired(claim: &NodeClaim) -> bool {
+    let annotations = claim.metadata.annotations.as_ref();
+    let is_planned = annotations.is_some_and(|annotations| annotations.contains_key(annotation::REMOVAL));
+    let expires = expires(Some(claim), None, kube_time::created(&claim.metadata));
+    let deleted = claim.metadata.deletion_timestamp.as_ref().map(kube_time::timestamp);
+    !is_planned && expires.zip(deleted).is_some_and(|(at, deleted)| at <= deleted.plus(CLOCK_TOLERANCE))
 }
 
 /// By how many percent of `expireAfter` nodes of `pool` may expire earlier. Zero without the annotation.
@@ -114,6 +128,29 @@ mod tests {
         // A node from a file has no UID.
         let default = expires(None, Some(&with("10%")), CREATED).unwrap();
         assert_eq!(default.0 - CREATED.0, 720 * HOUR);
+    }
+
+    #[test]
+    fn a_claim_was_expired_if_it_was_deleted_at_its_age_without_a_plan() {
+        let was = |expire_after: &str, deleted: Option<&str>, annotations: &Value| {
+            let mut claim = serde_json::to_value(claim(1, expire_after)).unwrap();
+            claim["metadata"]["creationTimestamp"] = json!("2026-01-05T00:00:00Z");
+            claim["metadata"]["deletionTimestamp"] = json!(deleted);
+            claim["metadata"]["annotations"] = annotations.clone();
+            was_expired(&serde_json::from_value(claim).unwrap())
+        };
+        let none = json!({});
+        for (deleted, expected) in [
+            (None, false),
+            (Some("2026-01-05T09:58:59Z"), false),
+            (Some("2026-01-05T09:59:00Z"), true),
+            (Some("2026-01-06T00:00:00Z"), true),
+        ] {
+            assert_eq!(was("10h", deleted, &none), expected, "{deleted:?}");
+        }
+        assert!(!was("Never", Some("2026-01-06T00:00:00Z"), &none));
+        let planned = json!({annotation::REMOVAL: "{}"});
+        assert!(!was("10h", Some("2026-01-06T00:00:00Z"), &planned), "the plan has a reason");
     }
 
     #[test]

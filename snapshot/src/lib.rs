@@ -40,7 +40,7 @@ pub mod trim;
 mod volumes;
 
 pub use builder::{Builder, Built};
-pub use expiry::expires;
+pub use expiry::{expires, was_expired};
 pub use extended_resources::tolerate_extended_resources;
 pub use kube_time::{created, timestamp};
 pub use nodes::{is_ready, is_undeclared, node_pool, protecting_annotation};

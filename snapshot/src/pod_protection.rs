@@ -1,5 +1,6 @@
 //! What protects the pods of a node from its removal.
 
+use crate::expiry::was_expired;
 use crate::rollout::removal_reason;
 use crate::{annotations, kube_time};
 use plimsoll_api::NodeClaim;
@@ -45,7 +46,8 @@ fn is_forced(node: &Node, claim: Option<&NodeClaim>, interrupted: bool, now: Tim
         return node.expires.is_some_and(|at| at <= now);
     }
     let expired = DisruptionReason::Expired.as_str();
-    interrupted || claim.and_then(removal_reason).is_some_and(|reason| reason == expired)
+    let is_planned = |claim: &NodeClaim| removal_reason(claim).is_some_and(|reason| reason == expired);
+    interrupted || claim.is_some_and(|claim| is_planned(claim) || was_expired(claim))
 }
 
 /// When the instance of an interrupted claim stops, if the notice tells. The actuator writes milliseconds.

@@ -212,7 +212,7 @@ fn delay(drain: &Drain, refusals: &[String]) -> Option<(&'static str, String)> {
 /// Whether the claim is deleted because of an interruption or another forced reason, rather than voluntarily.
 pub(super) fn is_forced(deps: &Termination, claim: &NodeClaim) -> bool {
     let is_forced = |claim: &str| deps.ledger.read(|it| it.removal(claim).is_some_and(|it| it.reason.is_forced()));
-    interruption::notice_of(claim).is_some() || is_forced(&claim.name_any())
+    interruption::notice_of(claim).is_some() || is_forced(&claim.name_any()) || plimsoll_snapshot::was_expired(claim)
 }
 
 /// Why the claim is disrupted, for Events on its pods.

@@ -154,3 +154,13 @@ fn a_node_that_expires_while_it_is_removed_for_another_reason_keeps_its_protecte
     assert!(!protects(NOT_SAFE, &claim, 3660), "the drain evicts the pod");
     assert!(protects(KEPT, &claim, 3660));
 }
+
+#[test]
+fn a_claim_that_expires_without_a_plan_loses_the_same_protection() {
+    let mut claim = claim_of("n1", None);
+    claim["metadata"]["creationTimestamp"] = json!("1970-01-01T00:01:00Z");
+    claim["spec"]["expireAfter"] = json!("1h");
+    claim["metadata"]["deletionTimestamp"] = json!("1970-01-01T01:01:00Z");
+    assert!(!protects(NOT_SAFE, &claim, 3660), "the drain evicts the pod");
+    assert!(protects(KEPT, &claim, 3660));
+}

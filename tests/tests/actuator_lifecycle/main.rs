@@ -13,7 +13,7 @@ mod prices;
 mod unlaunched;
 mod volumes;
 
-use plimsoll_model::names::label;
+use plimsoll_model::names::{annotation, label};
 use plimsoll_sim::apiserver::faults::{Effect, Gate, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ResourceId, object};
@@ -188,6 +188,25 @@ async fn a_claim_whose_pool_was_deleted_expires() {
     assert!(watcher.claim(&claim).is_some_and(|claim| !object::is_deleting(&claim)), "it has not expired yet");
     watcher.until("claim, node and instance are deleted", 15 * MINUTE, is_gone).await;
     assert!(watcher.counted("karpenter_nodeclaims_disrupted_total", &[("reason", "expired")]) > 0);
+}
+
+/// The drain of an expired node of a NodePool evicts such a pod, too.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_is_not_safe_to_evict_leaves_a_claim_that_expires_without_its_pool() {
+    let watcher = FakeWatcher::begin(Setup::with_pool(json!({"template": {"spec": {"expireAfter": "1h"}}}))).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
+    watcher.world.deploy("web", 1, &json!({"cpu": "100m"}), &json!({})).unwrap();
+    watcher.until("the pod runs", MINUTE, |world| running_on(world, &node) == 1).await;
+    for pod in watcher.world.all(ResourceId::PODS) {
+        let mark = json!({"metadata": {"annotations": {annotation::SAFE_TO_EVICT: "false"}}});
+        watcher.world.patch(ResourceId::PODS, object::name(&pod), mark).unwrap();
+    }
+    let orphaned = json!({"metadata": {"ownerReferences": null}});
+    watcher.world.patch(ResourceId::NODE_CLAIMS, &claim, orphaned).unwrap();
+    watcher.world.delete(ResourceId::NODE_POOLS, "default").unwrap();
+    tokio::time::sleep(50 * MINUTE).await;
+    assert_eq!(running_on(&watcher.world, &node), 1, "it has not expired yet");
+    watcher.until("claim, node and instance are deleted", 15 * MINUTE, is_gone).await;
 }
 
 /// Somebody may mend the NodePool, or create it again.
