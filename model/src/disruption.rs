@@ -86,6 +86,8 @@ pub enum Obstacle {
         /// Number of further nodes that the plan removes.
         more: usize,
     },
+    /// The rollout of the NodePool replaces no further node now. A snapshot does not tell why.
+    RolloutHeld(NodePoolName),
 }
 
 impl Obstacle {
@@ -106,6 +108,7 @@ impl Obstacle {
             Self::ConsolidateAfter { .. } => "consolidateAfter".to_owned(),
             Self::OnlyEmpty(_) => "consolidationPolicy: WhenEmpty".to_owned(),
             Self::BudgetClosed { pool, .. } | Self::BudgetUsed { pool, .. } => format!("budgets of NodePool {pool}"),
+            Self::RolloutHeld(pool) => format!("rollout of NodePool {pool}"),
         }
     }
 }
@@ -152,6 +155,11 @@ impl fmt::Display for Obstacle {
                 let (users, reason) = (users(first, *more), reason.as_str());
                 write!(f, "{users} up the budget of NodePool {pool} ({allowed} for {reason} now)")
             }
+            Self::RolloutHeld(pool) => write!(
+                f,
+                "the rollout of NodePool {pool} replaces no further node now: it waits for a canary, or is paused or \
+                 halted"
+            ),
         }
     }
 }

@@ -95,7 +95,8 @@ pub(super) fn budget_obstacle(
     let by_budget = budget.and_then(|allowed| used_up(snapshot, plan, (pool, reason), allowed, |_| true));
     by_budget.or_else(|| {
         let is_drifted = |termination: &Termination| termination.reason == DisruptionReason::Drifted;
-        rollout.and_then(|limit| used_up(snapshot, plan, (pool, reason), limit, is_drifted))
+        let by_rollout = rollout.and_then(|limit| used_up(snapshot, plan, (pool, reason), limit, is_drifted));
+        by_rollout.map(|_| Obstacle::RolloutHeld(pool.name.clone()))
     })
 }
 

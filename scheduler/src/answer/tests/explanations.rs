@@ -197,6 +197,19 @@ fn a_kept_node_names_its_obstacles() {
 }
 
 #[test]
+fn a_drifted_node_names_the_rollout_that_does_not_go_on() {
+    let mut snapshot = two_half_empty();
+    snapshot.nodes.truncate(1);
+    snapshot.pods.truncate(1);
+    drift_despite_pods(&mut snapshot);
+    snapshot.node_pools[0].disruption.rollout_limit = Some(0);
+    let text = explain_node(&snapshot, "n0");
+    let expected = "stays         the rollout of NodePool default replaces no further node now: it waits for a canary, \
+                    or is paused or halted";
+    assert_eq!(text.last().map(String::as_str), Some(expected));
+}
+
+#[test]
 fn a_kept_node_names_the_volume_that_cannot_be_attached_elsewhere() {
     let mut snapshot = two_half_empty();
     let problem = Some("persistent volume claim \"data\" is being deleted".to_owned());
