@@ -160,7 +160,7 @@ fn reasons_to_stay(input: &SolveInput, plan: &Plan, node: &Node) -> Vec<String> 
         let reason = protection::reason_to_go(snapshot, node, virtual_pods == 0 && !pods.iter().any(|pod| pod.moves()));
         let unfit = match reason {
             DisruptionReason::Underutilized => volume_problem(snapshot, &pods).or_else(|| unfit(input, node, pool)),
-            DisruptionReason::Drifted => volume_problem(snapshot, &pods),
+            DisruptionReason::Drifted if pool.replicas.is_none() => volume_problem(snapshot, &pods),
             _ => None,
         };
         let obstacle = || {
@@ -169,6 +169,9 @@ fn reasons_to_stay(input: &SolveInput, plan: &Plan, node: &Node) -> Vec<String> 
         };
         reasons.push(unfit.or_else(|| Some(obstacle()?.to_string())).unwrap_or_else(|| match reason {
             DisruptionReason::Underutilized => no_consolidation(input, node),
+            DisruptionReason::Drifted if pool.replicas.is_some() => {
+                format!("static NodePool {name} does not have exactly its replicas, or its limits allow no other node")
+            }
             DisruptionReason::Drifted => "no other place was found for its pods".to_owned(),
             _ => "no removal is planned for it".to_owned(),
         }));

@@ -209,6 +209,17 @@ fn a_drifted_node_names_the_rollout_that_does_not_go_on() {
     assert_eq!(text.last().map(String::as_str), Some(expected));
 }
 
+/// Where its pods go is not planned.
+#[test]
+fn a_drifted_node_of_a_static_pool_says_when_it_is_replaced() {
+    let mut snapshot = two_half_empty();
+    snapshot.node_pools[0].replicas = Some(3);
+    snapshot.nodes[0].drifted = Some("AMIDrift".into());
+    let text = explain_node(&snapshot, "n0");
+    let expected = "static NodePool default does not have exactly its replicas, or its limits allow no other node";
+    assert_eq!(text.last(), Some(&format!("stays         {expected}")));
+}
+
 #[test]
 fn a_kept_node_names_the_volume_that_cannot_be_attached_elsewhere() {
     let mut snapshot = two_half_empty();
