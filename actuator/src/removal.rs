@@ -29,7 +29,7 @@ use crate::termination::{is_disrupted, taint_disrupted};
 use facts::{Obstacle, RemovalObjects, RemovalView};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
-use lookup::{claim_of, expected_pods, is_expired, long_drained, node_of, pods_to_move, removal_objects};
+use lookup::{claim_of, expected_pods, expires, is_expired, long_drained, node_of, pods_to_move, removal_objects};
 use plimsoll_api::NodeClaim;
 use plimsoll_api::condition::node_claim::{CONDITIONS, DISRUPTION_REASON};
 use plimsoll_api::condition::{Moment, Status};
@@ -219,6 +219,7 @@ async fn reconcile(deps: Removals, claim: Arc<NodeClaim>) -> Result<Requeue, Wri
         tainted,
         obstacle: obstacle(&deps, &claim, &command, objects),
         replacements: replacements(&deps, &command),
+        expires: node.as_ref().filter(|_| command.reason.is_forced()).and_then(|node| expires(&deps, &claim, node)),
         now: deps.clock.timestamp(),
     };
     let next = step::next(&observed);

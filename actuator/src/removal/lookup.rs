@@ -30,6 +30,12 @@ pub(super) fn is_expired(claim: &NodeClaim, pool: Option<&NodePool>, now: Timest
     plimsoll_snapshot::expires(Some(claim), pool, created).is_some_and(|at| at <= now.plus(CLOCK_TOLERANCE))
 }
 
+/// When the node of a claim expires, with the jitter of the NodePool that plans have the node in.
+pub(super) fn expires(deps: &Removals, claim: &NodeClaim, node: &Node) -> Option<Timestamp> {
+    let pool = plimsoll_snapshot::node_pool(node, claim).and_then(|pool| deps.stores.pools.get(&pool));
+    plimsoll_snapshot::expires(Some(claim), pool.as_deref(), plimsoll_snapshot::created(&claim.metadata))
+}
+
 /// The Node of a claim.
 pub(super) fn node_of(deps: &Removals, claim: &NodeClaim) -> Option<Arc<Node>> {
     deps.stores.nodes_of(claim).into_iter().next()

@@ -32,6 +32,8 @@ pub struct Observation<'a> {
     pub obstacle: Option<String>,
     /// State of the replacements.
     pub replacements: Replacements,
+    /// When the node expires, if it is removed for that.
+    pub expires: Option<Timestamp>,
     /// The current time.
     pub now: Timestamp,
 }
@@ -59,14 +61,15 @@ pub fn next(observed: &Observation<'_>) -> Step {
         return Step::Undo(obstacle.clone());
     }
     // An expired node is removed even if its replacements do not start: if undone, the removal would be retried again
-    // and again.
+    // and again. Soon after the expiry it is retried, since the next plan knows what has no capacity.
     let forced = observed.command.reason.is_forced();
+    let may_retry = observed.expires.is_some_and(|at| observed.now.since(at) <= TIMEOUT);
     let late = observed.now.since(observed.command.admitted) > TIMEOUT;
     if late && !forced {
         return Step::Undo("timed out".to_owned());
     }
     match &observed.replacements {
-        Replacements::Lost(_) if forced => Step::Delete,
+        Replacements::Lost(_) if forced && !may_retry => Step::Delete,
         Replacements::Awaited(_) if forced && late => Step::Delete,
         Replacements::Lost(name) => Step::Undo(format!("replacement {name} failed")),
         // Taint even while replacements are awaited, so that no unknown pods arrive.
@@ -104,6 +107,7 @@ mod tests {
             tainted: true,
             obstacle: None,
             replacements: Replacements::Ready,
+            expires: None,
             now: Timestamp(1_000_000),
         };
         change(&mut observed);
@@ -123,13 +127,23 @@ mod tests {
         let forced = Removal { reason: DisruptionReason::Expired, ..command() };
         let awaited = || Replacements::Awaited(vec!["r".to_owned()]);
         let late = Timestamp(1_000_000).plus(TIMEOUT).plus(Millis(1));
-        let step = |replacements, now| {
-            let (node_is_there, tainted, obstacle) = (true, true, None);
-            next(&Observation { command: &forced, node_is_there, tainted, obstacle, replacements, now })
-        };
-        assert!(matches!(step(awaited(), Timestamp(1_000_000)), Step::Wait(_)));
-        assert_eq!(step(awaited(), late), Step::Delete);
-        assert_eq!(step(Replacements::Lost("r".to_owned()), Timestamp(1_000_000)), Step::Delete);
+        assert!(matches!(forced_step(&forced, awaited(), Timestamp(1_000_000)), Step::Wait(_)));
+        assert_eq!(forced_step(&forced, awaited(), late), Step::Delete);
+    }
+
+    /// The next step of the removal of a node that expired at 500 s.
+    fn forced_step(command: &Removal, replacements: Replacements, now: Timestamp) -> Step {
+        let (node_is_there, tainted, obstacle, expires) = (true, true, None, Some(Timestamp(500_000)));
+        next(&Observation { command, node_is_there, tainted, obstacle, replacements, expires, now })
+    }
+
+    #[test]
+    fn forced_removal_is_retried_without_its_replacement_only_soon_after_the_expiry() {
+        let forced = Removal { reason: DisruptionReason::Expired, ..command() };
+        let lost = || Replacements::Lost("r".to_owned());
+        let last = Timestamp(500_000).plus(TIMEOUT);
+        assert_eq!(forced_step(&forced, lost(), last), Step::Undo("replacement r failed".to_owned()));
+        assert_eq!(forced_step(&forced, lost(), last.plus(Millis(1))), Step::Delete);
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! Removals of expired nodes.
 
-use crate::{has_command, is_gone};
+use crate::{has_command, is_gone, is_tainted, of_node};
 use plimsoll_model::execution::{OutcomeReason, OutcomeStatus};
 use plimsoll_model::names::annotation;
+use plimsoll_model::plan::Termination;
 use plimsoll_model::snapshot::DisruptionReason;
-use plimsoll_sim::apiserver::ResourceId;
+use plimsoll_sim::apiserver::{ResourceId, object};
+use plimsoll_sim::world::World;
 use plimsoll_tests::fake_watcher::{FakeWatcher, wanted};
 use plimsoll_tests::{MINUTE, Setup};
 use serde_json::json;
@@ -60,4 +62,21 @@ async fn a_pod_that_is_not_safe_to_evict_leaves_an_expired_node_and_no_deleted_o
         let events = watcher.world.events_of("Pod", "web");
         assert_eq!(events.iter().any(|event| event == "Evicted: evicted: Expired"), is_expired, "{events:?}");
     }
+}
+
+/// The next plan may have another place for its pods.
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_replacement_fails_soon_after_the_expiry_stays_for_another_plan() {
+    let watcher = FakeWatcher::begin(Setup::expired()).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
+    let reason = DisruptionReason::Expired;
+    let removal = Termination { reason, replaced_by: vec![0], ..of_node("r-1", &node) };
+    let outcomes = watcher.send(watcher.plan(&[wanted("a-2")], vec![removal]).await).await;
+    assert!(outcomes.iter().all(|it| it.status == OutcomeStatus::Accepted), "{outcomes:?}");
+    let replacement = outcomes.iter().find(|it| it.action_id.0 == "a-2").unwrap().node_claim.clone().unwrap();
+    watcher.until("the node is tainted", MINUTE, |world| is_tainted(world, &node)).await;
+    watcher.world.delete(ResourceId::NODE_CLAIMS, &replacement).unwrap();
+    let is_reverted = |world: &World| !has_command(world, &claim) && !is_tainted(world, &node);
+    watcher.until("the removal is reverted", MINUTE, is_reverted).await;
+    assert!(watcher.claim(&claim).is_some_and(|claim| !object::is_deleting(&claim)));
 }
