@@ -111,6 +111,13 @@ pub mod label {
         matches!(key, INSTANCE_TENANCY | PLACEMENT_GROUP_PARTITION)
     }
 
+    /// Whether a label describes an instance type of a node class: nodes of a type that lacks it do not have it.
+    #[must_use]
+    pub fn is_of_type(key: &str) -> bool {
+        let is_of_offering = is_of_launch(key) || CAPACITY_RESERVATION.contains(&key);
+        key == WINDOWS_BUILD || (AWS_WELL_KNOWN.contains(&key) && key != EC2_NODE_CLASS && !is_of_offering)
+    }
+
     /// The well-known label that `key` may be a misspelling of.
     #[must_use]
     pub fn similar(key: &str) -> Option<&'static str> {

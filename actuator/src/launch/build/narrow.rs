@@ -165,9 +165,7 @@ fn admits(requirement: &Requirement, instance_type: &InstanceType, offering: &Of
         }
         key => match instance_type.labels.get(key) {
             Some(value) => value,
-            None if label::AWS_WELL_KNOWN.contains(&key) && key != label::EC2_NODE_CLASS => {
-                return requirement.allows_absence();
-            }
+            None if label::is_of_type(key) => return requirement.allows_absence(),
             None => return true,
         },
     };

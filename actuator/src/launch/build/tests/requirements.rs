@@ -50,10 +50,11 @@ fn a_pool_may_require_a_region_an_operating_system_and_zones_by_id() {
     assert_eq!(narrowed(label::ZONE_ID, &["other"], unknown), Ok(()), "not every catalog has zone ids");
 }
 
-/// Types without GPUs have no such label, and only offerings of a reservation have its id.
+/// Types without GPUs have no such label, types of a class for Linux have no Windows build, and only offerings of a
+/// reservation have its id.
 #[test]
 fn a_pool_may_require_or_exclude_labels_that_not_every_offering_has() {
-    for key in ["karpenter.k8s.aws/instance-gpu-name", label::CAPACITY_RESERVATION_ID] {
+    for key in ["karpenter.k8s.aws/instance-gpu-name", label::WINDOWS_BUILD, label::CAPACITY_RESERVATION_ID] {
         let narrowed = |operator, values: &[&str]| {
             let world = requiring(key, operator, values);
             world.narrow(&world.launch()).map(|(launch, _)| shown(&launch)).map_err(|refusal| refusal.message)
