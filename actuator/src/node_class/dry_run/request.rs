@@ -11,7 +11,7 @@ use crate::settings::Settings;
 use plimsoll_api::{EC2NodeClass, NodePool};
 use plimsoll_model::catalog::{CapacityType, Catalog, InstanceType};
 use plimsoll_model::names::label;
-use plimsoll_model::requirements::{NodeSelectorRequirement, Requirements};
+use plimsoll_model::requirements::{NodeSelectorRequirement, Requirement, Requirements};
 use plimsoll_model::resources::Resources;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -130,12 +130,14 @@ fn cheapest<'a>(catalog: &'a Catalog, resolved: &Resolved, pool: Option<&NodePoo
         None => Requirements::default(),
     };
     let fits = |instance_type: &&InstanceType| {
-        let allows = |value: Option<&str>, requirement: &plimsoll_model::requirements::Requirement| {
-            value.is_none_or(|value| requirement.has(value))
+        // Labels of the NodePool itself and of an offering do not depend on the type.
+        let allows = |requirement: &Requirement| match label_value(instance_type, &requirement.key) {
+            Some(value) => requirement.has(value),
+            None => !label::is_of_type(&requirement.key) || requirement.allows_absence(),
         };
         resolved.image_for(instance_type).is_some()
             && resolved.subnets.iter().any(|subnet| offers(instance_type, &subnet.zone))
-            && requirements.iter().all(|it| allows(label_value(instance_type, &it.key), it))
+            && requirements.iter().all(allows)
     };
     let rank = |instance_type: &&InstanceType| {
         let accelerated = [GPU_COUNT, ACCELERATOR_COUNT].into_iter().any(|key| instance_type.labels.contains_key(key));
@@ -145,12 +147,14 @@ fn cheapest<'a>(catalog: &'a Catalog, resolved: &Resolved, pool: Option<&NodePoo
     catalog.instance_types.iter().filter(fits).min_by_key(rank)
 }
 
+/// The requirements and labels of a NodePool.
 fn requirements(pool: &NodePool) -> Option<Requirements> {
-    let listed = pool.spec.template.spec.requirements.iter();
-    let listed: Vec<NodeSelectorRequirement> = listed
-        .map(|it| NodeSelectorRequirement::new(it.key.as_str(), it.operator, it.values.iter().cloned()))
-        .collect();
-    Requirements::from_api(&listed).ok()
+    let template = &pool.spec.template;
+    let listed: Vec<NodeSelectorRequirement> =
+        template.spec.requirements.iter().map(NodeSelectorRequirement::from).collect();
+    let mut requirements = Requirements::from_api(&listed).ok()?;
+    requirements.add_all(&Requirements::from_labels(template.labels()));
+    Some(requirements)
 }
 
 fn is_on_demand(offering: &plimsoll_model::catalog::Offering) -> bool {

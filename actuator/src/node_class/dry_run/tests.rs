@@ -121,6 +121,24 @@ fn a_class_without_a_pool_is_asked_about_too_and_accelerators_come_last() {
     assert_eq!(asked(&dry_run(&[pool("a", "default", &gpu)]).unwrap()).0, "g5.large");
 }
 
+/// A policy may permit only the types of the NodePool.
+#[test]
+fn the_type_has_the_labels_that_its_pool_demands() {
+    let asked_type = |pool: Arc<NodePool>| asked(&dry_run(&[pool]).unwrap()).0;
+    let required = |key: &str, operator: &str| {
+        let requirements = json!([{"key": key, "operator": operator}]);
+        asked_type(pool("a", "default", &requirements))
+    };
+    let gpus = "karpenter.k8s.aws/instance-gpu-count";
+    assert_eq!(required(gpus, "Exists"), "g5.large", "other types do not have the label");
+    assert_eq!(required(gpus, "DoesNotExist"), "t3.small");
+    assert_eq!(required("example.com/team", "Exists"), "t3.small", "no label of the type");
+    let mut labelled = pool("a", "default", &json!([]));
+    let labels = json!({"labels": {"karpenter.k8s.aws/instance-category": "m"}});
+    Arc::make_mut(&mut labelled).spec.template.metadata = serde_json::from_value(labels).unwrap();
+    assert_eq!(asked_type(labelled), "m5.large");
+}
+
 #[test]
 fn dedicated_tenancy_is_asked_for_if_a_pool_names_it() {
     let tenancy =
