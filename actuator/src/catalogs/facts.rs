@@ -9,6 +9,9 @@ use std::sync::Arc;
 
 /// Built-in prices of this region approximate those of regions without built-in prices.
 const FALLBACK_REGION: &str = "us-east-1";
+/// Yuan per dollar, roughly. AWS' prices in China are in yuan, also those of Spot capacity: above On-Demand prices in
+/// dollars, no Spot capacity would be launched until the price list answers, which some VPCs cannot reach.
+const YUAN_PER_DOLLAR: i64 = 7;
 /// Successive answers without a Spot price after which the offering counts as withdrawn. One answer may have gaps, and
 /// the next one is hours later.
 const WITHDRAWN_AFTER: u32 = 2;
@@ -36,7 +39,10 @@ impl Facts {
     /// The built-in facts, used until EC2 answers. Only prices are approximated by those of another region.
     pub(super) fn builtin(region: &str) -> Self {
         let prices = builtin::prices(region).or_else(|_| builtin::prices(FALLBACK_REGION));
-        let on_demand = prices.map(|prices| prices.on_demand).unwrap_or_default();
+        let mut on_demand = prices.map(|prices| prices.on_demand).unwrap_or_default();
+        if region.starts_with("cn-") {
+            on_demand.values_mut().for_each(|price| price.0 = price.0.saturating_mul(YUAN_PER_DOLLAR));
+        }
         let zones = builtin::zones(region).ok();
         let region = zones.map(|zones| Region {
             types: Arc::new(builtin::facts().to_vec()),
@@ -157,6 +163,13 @@ mod tests {
         assert_eq!(withdrawn(&facts), ["c.large a", "m.large a"]);
         facts.add_spot_prices(vec![price("c.large", "a", 35)]);
         assert_eq!(withdrawn(&facts), ["m.large a"], "it is sold again");
+    }
+
+    #[test]
+    fn prices_in_china_are_in_yuan() {
+        let price = |region: &str| Facts::builtin(region).prices.on_demand["m5.large"].0;
+        assert_eq!((price("us-east-1"), price("eu-north-1")), (96_000, 96_000));
+        assert_eq!(price("cn-north-1"), 672_000);
     }
 
     #[test]
