@@ -161,8 +161,8 @@ impl AwsCliOutput {
         Ok(())
     }
 
-    /// A product of the price list is a JSON text within JSON. Only products for Linux are read: those with shared
-    /// tenancy, and bare metal, which is sold with dedicated tenancy alone.
+    /// A product of the price list is a JSON text within JSON. Only On-Demand products for Linux are read: those with
+    /// shared tenancy, and bare metal, which is sold with dedicated tenancy alone.
     fn add_product(&mut self, item: &Value, path: &str) -> Result<(), AwsCliError> {
         let product = match item.as_str() {
             Some(text) => serde_json::from_str(text).map_err(|error| field(path.to_owned(), error.to_string()))?,
@@ -176,7 +176,9 @@ impl AwsCliOutput {
         let tenancy = if is_metal { "Dedicated" } else { "Shared" };
         let counted =
             [("operatingSystem", "Linux"), ("tenancy", tenancy), ("preInstalledSw", "NA"), ("capacitystatus", "Used")];
-        if counted.iter().any(|(name, value)| attribute(name) != *value) {
+        // Capacity Blocks have products of their own.
+        let is_on_demand = ["", "OnDemand"].contains(&attribute("marketoption"));
+        if !is_on_demand || counted.iter().any(|(name, value)| attribute(name) != *value) {
             return Ok(());
         }
         let values = |value: Option<&Value>| {
@@ -184,7 +186,12 @@ impl AwsCliOutput {
         };
         let terms = values(product.pointer("/terms/OnDemand"));
         let dimensions = terms.iter().flat_map(|term| values(term.get("priceDimensions")));
-        let prices = dimensions.filter_map(|it| price(it.pointer("/pricePerUnit/USD")?.as_str()?));
+        // Prices in China are in yuan.
+        let in_currency = |it: &Value| {
+            let amount = it.pointer("/pricePerUnit/USD").or_else(|| it.pointer("/pricePerUnit/CNY"))?;
+            price(amount.as_str()?)
+        };
+        let prices = dimensions.filter_map(|it| in_currency(&it));
         if let Some(price) = prices.filter(|price| price.0 > 0).min() {
             let region = self.on_demand.entry(attribute("regionCode").to_owned()).or_default();
             region.insert(attribute("instanceType").to_owned(), price);

@@ -79,6 +79,23 @@ fn bare_metal_has_the_price_of_dedicated_tenancy() {
 }
 
 #[test]
+fn only_on_demand_products_count_and_prices_in_china_are_in_yuan() {
+    let product = |market: &str, price: &str| {
+        let attributes = json!({"instanceType": "m5.large", "regionCode": "cn-north-1", "operatingSystem": "Linux",
+            "tenancy": "Shared", "capacitystatus": "Used", "preInstalledSw": "NA", "marketoption": market});
+        let dimensions = json!({"X.Y.Z": {"unit": "Hrs", "pricePerUnit": {"CNY": price}}});
+        json!({"product": {"productFamily": "Compute Instance", "attributes": attributes},
+            "terms": {"OnDemand": {"X.Y": {"priceDimensions": dimensions}}}})
+        .to_string()
+    };
+    let prices = json!({"PriceList": [product("OnDemand", "0.657"), product("CapacityBlock", "0.1")]});
+    let offered = json!({"InstanceTypeOfferings": [{"InstanceType": "m5.large", "Location": "cn-north-1a"}]});
+    let output = read(&[prices.to_string().as_str(), offered.to_string().as_str()]);
+    let catalog = output.catalog(None, &NodeClassSettings::default()).unwrap();
+    assert_eq!(price(&catalog, "m5.large", "cn-north-1a", CapacityType::OnDemand), Some(657_000));
+}
+
+#[test]
 fn order_does_not_matter() {
     let mut reversed = FILES;
     reversed.reverse();
