@@ -118,10 +118,12 @@ fn devices(facts: &InstanceTypeFacts, settings: &NodeClassSettings) -> Vec<(&'st
     devices
 }
 
-/// EFA interfaces of an instance: those of the node class, or else all that the type has.
+/// EFA interfaces of an instance: those of the node class, or else all that the type has. With a public address, an
+/// instance cannot have several.
 pub(crate) fn efa_interfaces(facts: &InstanceTypeFacts, settings: &NodeClassSettings) -> i64 {
     if settings.network_interfaces.is_empty() {
-        return facts.network.efa_interfaces;
+        let all = facts.network.efa_interfaces;
+        return if settings.public_address && all > 1 { 0 } else { all };
     }
     let efa_only = settings
         .network_interfaces

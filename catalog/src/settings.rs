@@ -35,6 +35,8 @@ pub struct NodeClassSettings {
     pub instance_store_policy: Option<InstanceStorePolicy>,
     /// Network interfaces; empty means the default interface.
     pub network_interfaces: Vec<NetworkInterface>,
+    /// Whether instances have a public address, which EC2 gives only to instances with a single network interface.
+    pub public_address: bool,
     /// Whether instances must support nested virtualization.
     pub nested_virtualization: bool,
     /// The placement group of its nodes.
@@ -65,6 +67,7 @@ impl Default for NodeClassSettings {
             block_device_mappings: Vec::new(),
             instance_store_policy: None,
             network_interfaces: Vec::new(),
+            public_address: false,
             nested_virtualization: false,
             placement_group: None,
             connection_tracking: false,
@@ -93,6 +96,7 @@ impl From<&EC2NodeClassSpec> for NodeClassSettings {
             block_device_mappings: spec.block_device_mappings.clone(),
             instance_store_policy: spec.instance_store_policy,
             network_interfaces: spec.network_interfaces.clone(),
+            public_address: spec.associate_public_ip_address == Some(true),
             nested_virtualization: nested == Some(EnabledOrDisabled::Enabled),
             connection_tracking: spec.connection_tracking.is_some(),
             ..Self::default()

@@ -162,6 +162,17 @@ fn network_interfaces_must_fit_the_instance_type() {
     assert!(buyable("m5.xlarge", &with_second(3)));
 }
 
+/// EC2 gives the address only to instances with a single interface.
+#[test]
+fn with_a_public_address_types_have_at_most_one_efa_interface() {
+    let efa = |name: &str, public: bool| {
+        let class = al2023(json!({"associatePublicIPAddress": public}));
+        build_type(name, &class).capacity.get("vpc.amazonaws.com/efa")
+    };
+    assert_eq!([efa("p4d.24xlarge", false), efa("p4d.24xlarge", true)], [4, 0]);
+    assert_eq!([efa("c5n.18xlarge", false), efa("c5n.18xlarge", true)], [1, 1]);
+}
+
 #[test]
 fn required_features_must_be_supported() {
     let tracking = al2023(json!({"connectionTracking": {"udpTimeout": 40}}));
