@@ -165,10 +165,11 @@ fn offers(instance_type: &InstanceType, zone: &str) -> bool {
     instance_type.offerings.iter().any(|offering| is_on_demand(offering) && offering.zone == zone)
 }
 
-/// Whether a NodePool names dedicated tenancy.
+/// Whether a NodePool names dedicated tenancy, or excludes the default.
 pub(in crate::node_class) fn names_dedicated(pool: &NodePool) -> bool {
-    let of_tenancy = pool.spec.template.spec.requirements.iter().filter(|it| it.key == label::INSTANCE_TENANCY);
-    of_tenancy.flat_map(|it| &it.values).any(|value| value == "dedicated")
+    let requirements = requirements(pool);
+    let tenancy = requirements.as_ref().and_then(|requirements| requirements.find(label::INSTANCE_TENANCY));
+    tenancy.is_some_and(|tenancy| tenancy.has("dedicated") && !(tenancy.complement && tenancy.has("default")))
 }
 
 /// What an answer means. A refusal for another reason than permissions is only reported.

@@ -146,6 +146,11 @@ fn dedicated_tenancy_is_asked_for_if_a_pool_names_it() {
     let of = |pools: &[Arc<NodePool>]| dry_run(pools).unwrap().template.tenancy;
     assert_eq!(of(&[pool("a", "default", &tenancy("default"))]), "default");
     assert_eq!(of(&[pool("a", "default", &json!([])), pool("b", "default", &tenancy("dedicated"))]), "dedicated");
+    let without = |value: &str| {
+        let key = "karpenter.k8s.aws/instance-tenancy";
+        of(&[pool("a", "default", &json!([{"key": key, "operator": "NotIn", "values": [value]}]))])
+    };
+    assert_eq!([without("dedicated"), without("default")], ["default", "dedicated"]);
 }
 
 #[test]
