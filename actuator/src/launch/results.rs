@@ -13,7 +13,7 @@ use crate::ledger::feed::seeds;
 use crate::ports::{FleetInstance, FleetRequest};
 use crate::state::insufficient_capacity::Wanted;
 use futures::StreamExt;
-use plimsoll_api::NodeClaim;
+use plimsoll_api::{NodeClaim, Operator, Requirement};
 use plimsoll_model::catalog::{CapacityReservation, CapacityType, InstanceType, Offering};
 use plimsoll_model::execution::{Outcome, OutcomeReason, OutcomeStatus};
 use plimsoll_model::identity::ActionId;
@@ -84,19 +84,21 @@ fn post_outcome(
 }
 
 /// The capacity reservation of a reserved instance: of those that the claim lists, the one of its type and zone. A
-/// claim without a NodePool may list none; its launch request does.
+/// claim without a NodePool may list none or several; its launch request has one.
 fn reservation(claim: &NodeClaim, instance: &FleetInstance, kind: &InstanceType) -> Option<CapacityReservation> {
     if instance.capacity_type != CapacityType::Reserved {
         return None;
     }
-    let listed = claim.spec.requirements.iter().filter(|one| one.key == label::CAPACITY_RESERVATION_ID);
-    let ids: Vec<&String> = listed.flat_map(|one| &one.values).collect();
-    let request = || durable::read::<FleetRequest>(record::annotation(claim, annotation::LAUNCH_REQUEST)?).ok();
-    let requested = if ids.is_empty() { request() } else { None };
-    let requested = requested.as_ref().and_then(|it| it.reservation_of(&instance.instance_type, &instance.zone));
-    let is_listed = |id: &String| ids.contains(&id) || requested == Some(id.as_str());
+    let is_list = |one: &&Requirement| one.key == label::CAPACITY_RESERVATION_ID && one.operator == Operator::In;
+    let ids: Vec<&String> = claim.spec.requirements.iter().filter(is_list).flat_map(|one| &one.values).collect();
+    let request = record::annotation(claim, annotation::LAUNCH_REQUEST);
+    let request = request.and_then(|text| durable::read::<FleetRequest>(text).ok());
+    let requested = request.as_ref().and_then(|it| it.reservation_of(&instance.instance_type, &instance.zone));
+    let is_requested = |id: &String| requested == Some(id.as_str());
+    let is_possible = |id: &String| if ids.is_empty() { is_requested(id) } else { ids.contains(&id) };
     let in_zone = kind.offerings.iter().filter(|offering| offering.zone == instance.zone);
-    in_zone.filter_map(|offering| offering.reservation.clone()).find(|reservation| is_listed(&reservation.id))
+    let reservations = in_zone.filter_map(|offering| offering.reservation.as_ref());
+    reservations.filter(|one| is_possible(&one.id)).min_by_key(|one| !is_requested(&one.id)).cloned()
 }
 
 /// The price at which an instance counts against limits: at most the one at which its launch was admitted, so that a

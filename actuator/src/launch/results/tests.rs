@@ -121,6 +121,10 @@ fn a_reserved_instance_is_in_the_reservation_that_its_claim_or_else_its_request_
     assert_eq!(in_reservation(&requesting(claim(None)), "a").as_deref(), Some("cr-2"));
     assert_eq!(in_reservation(&requesting(claim(None)), "b"), None, "not requested");
     assert_eq!(in_reservation(&requesting(listing(&["cr-1"])), "a").as_deref(), Some("cr-1"));
+    assert_eq!(in_reservation(&requesting(listing(&["cr-1", "cr-2"])), "a").as_deref(), Some("cr-2"), "of several");
+    let mut excluding = requesting(listing(&["cr-1"]));
+    excluding.spec.requirements[0].operator = Operator::NotIn;
+    assert_eq!(in_reservation(&excluding, "a").as_deref(), Some("cr-2"));
 }
 
 #[test]
