@@ -39,8 +39,7 @@ pub(super) fn entry(
         close_spot(&mut catalog, &facts.withdrawn_spot());
         catalog
     });
-    let is_new = class.status.as_ref().is_none_or(|status| status.conditions.is_empty());
-    let (unsent, catalog) = if is_new { (catalog, None) } else { (None, catalog) };
+    let (unsent, catalog) = if is_looked_up(class) { (None, catalog) } else { (catalog, None) };
     CatalogEntry {
         node_class: class.metadata.name.clone().unwrap_or_default(),
         generation: class.metadata.generation.unwrap_or(0),
@@ -52,7 +51,13 @@ pub(super) fn entry(
     }
 }
 
-/// A class that is not ready has a catalog too, since its existing nodes need prices.
+/// Whether anything of the class was looked up.
+fn is_looked_up(class: &EC2NodeClass) -> bool {
+    class.status.as_ref().is_some_and(|status| !status.conditions.is_empty())
+}
+
+/// A class that is not ready has a catalog too, since its existing nodes need prices. The zones of a new class are not
+/// known: its catalog says which types it could use.
 fn catalog(
     settings: &Settings,
     class: &EC2NodeClass,
@@ -70,7 +75,7 @@ fn catalog(
             name: name.clone(),
             id: zone_ids.get(name.as_str()).copied().unwrap_or_default().to_owned(),
             instance_types: instance_types.clone(),
-            usable: zone_ids.contains_key(name.as_str()),
+            usable: !is_looked_up(class) || zone_ids.contains_key(name.as_str()),
         })
         .collect();
     let mut node_class = NodeClassSettings {

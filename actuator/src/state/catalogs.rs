@@ -27,7 +27,7 @@ pub struct CatalogEntry {
     /// The types that EC2 offers in the region. The catalog lacks those without a price.
     pub offered: OfferedTypes,
     /// The catalog of a new class, of which nothing is looked up yet. It serves the class's validation and is not
-    /// sent: no offering is available, and `catalog` follows within a second.
+    /// sent: what is available in it may be in zones without a subnet, and `catalog` follows within a second.
     pub unsent: Option<Arc<Catalog>>,
     /// Why the node class cannot launch anything now; `None` if it can.
     pub problem: Option<String>,

@@ -75,6 +75,23 @@ fn a_type_without_a_price_is_not_in_the_catalog_but_offered() {
     assert!(entry.offered["us-west-2a"].contains("m6i.large"));
 }
 
+/// Its first dry run asks for a type that it can use.
+#[test]
+fn the_catalog_of_a_new_class_says_which_types_it_can_use() {
+    let class: EC2NodeClass = serde_json::from_value(json!({
+        "apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", "metadata": {"name": "default"},
+        "spec": {"amiSelectorTerms": [{"alias": "al2023@latest"}], "subnetSelectorTerms": [{"id": "s"}],
+            "securityGroupSelectorTerms": [{"id": "g"}], "connectionTracking": {"udpTimeout": 30}},
+    }))
+    .unwrap();
+    let settings = Settings { region: "us-west-2".to_owned(), ..Settings::default() };
+    let entry = entry(&settings, &class, &Facts::builtin("us-west-2"), &Closed::default(), &BTreeMap::new());
+    assert_eq!(entry.catalog, None, "it is not sent");
+    let catalog = entry.unsent.unwrap();
+    let is_open = |name: &str| catalog.get(name).unwrap().offerings.iter().any(|offering| offering.available);
+    assert!(is_open("m5.large") && !is_open("m4.large"), "only Nitro has these timeouts");
+}
+
 #[test]
 fn a_withdrawn_spot_offering_is_closed_and_keeps_its_price() {
     let subnet = |id: &str, zone: &str| json!({"id": id, "zone": zone});

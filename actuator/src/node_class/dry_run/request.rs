@@ -123,7 +123,8 @@ impl DryRun {
     }
 }
 
-/// The type to ask about: without accelerators if possible, then the cheapest, then the first by name.
+/// The type to ask about: one that the class can use and without accelerators if possible, then the cheapest, then the
+/// first by name. A type that is available nowhere does not suit the class, unless all are: its subnets may be new.
 fn cheapest<'a>(catalog: &'a Catalog, resolved: &Resolved, pool: Option<&NodePool>) -> Option<&'a InstanceType> {
     let requirements = match pool {
         Some(pool) => requirements(pool)?,
@@ -142,7 +143,8 @@ fn cheapest<'a>(catalog: &'a Catalog, resolved: &Resolved, pool: Option<&NodePoo
     let rank = |instance_type: &&InstanceType| {
         let accelerated = [GPU_COUNT, ACCELERATOR_COUNT].into_iter().any(|key| instance_type.labels.contains_key(key));
         let price = instance_type.offerings.iter().filter(|it| is_on_demand(it)).map(|it| it.price).min();
-        (accelerated, price, instance_type.name.clone())
+        let is_open = instance_type.offerings.iter().any(|it| it.available);
+        (!is_open, accelerated, price, instance_type.name.clone())
     };
     catalog.instance_types.iter().filter(fits).min_by_key(rank)
 }

@@ -62,16 +62,21 @@ fn resolved() -> Resolved {
     }
 }
 
+fn kinds() -> Vec<InstanceType> {
+    vec![
+        kind("a1.medium", 10, &["z"], &[]),
+        kind("g5.large", 20, &["a", "b"], &[("karpenter.k8s.aws/instance-gpu-count", "1")]),
+        kind("m5.large", 96, &["a", "b"], &[("karpenter.k8s.aws/instance-category", "m")]),
+        kind("t3.small", 30, &["b"], &[("karpenter.k8s.aws/instance-category", "t")]),
+    ]
+}
+
 fn dry_run(pools: &[Arc<NodePool>]) -> Option<DryRun> {
-    let catalog = Catalog {
-        region: "us-east-1".to_owned(),
-        instance_types: vec![
-            kind("a1.medium", 10, &["z"], &[]),
-            kind("g5.large", 20, &["a", "b"], &[("karpenter.k8s.aws/instance-gpu-count", "1")]),
-            kind("m5.large", 96, &["a", "b"], &[("karpenter.k8s.aws/instance-category", "m")]),
-            kind("t3.small", 30, &["b"], &[("karpenter.k8s.aws/instance-category", "t")]),
-        ],
-    };
+    dry_run_of(kinds(), pools)
+}
+
+fn dry_run_of(instance_types: Vec<InstanceType>, pools: &[Arc<NodePool>]) -> Option<DryRun> {
+    let catalog = Catalog { region: "us-east-1".to_owned(), instance_types };
     let settings = Settings { service_cidr: Some("10.100.0.0/16".to_owned()), ..Settings::default() };
     DryRun::new(&settings, &class(), &resolved(), &catalog, pools).unwrap()
 }
@@ -137,6 +142,18 @@ fn the_type_has_the_labels_that_its_pool_demands() {
     let labels = json!({"labels": {"karpenter.k8s.aws/instance-category": "m"}});
     Arc::make_mut(&mut labelled).spec.template.metadata = serde_json::from_value(labels).unwrap();
     assert_eq!(asked_type(labelled), "m5.large");
+}
+
+/// EC2 would refuse them whatever the permissions.
+#[test]
+fn types_that_the_class_cannot_use_come_last() {
+    let open = |name: &str| {
+        let mut kinds = kinds();
+        let of_name = kinds.iter_mut().filter(|kind| kind.name == name);
+        of_name.flat_map(|kind| &mut kind.offerings).for_each(|offering| offering.available = true);
+        asked(&dry_run_of(kinds, &[]).unwrap()).0
+    };
+    assert_eq!(["m5.large", "g5.large"].map(open), ["m5.large", "g5.large"]);
 }
 
 #[test]
