@@ -6,8 +6,8 @@ use crate::clock::Timestamped;
 use crate::ports::{CapacityReservation as Described, CloudError};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use plimsoll_api::EC2NodeClass;
 use plimsoll_api::ec2_node_class::{CapacityReservation, EC2NodeClassStatus, ReservationState, ReservationType};
+use plimsoll_api::{AmiFamily, EC2NodeClass};
 use std::time::Duration;
 
 /// How long before its end a Capacity Block is given up. EC2 takes the instances 30 minutes before the end; the rest is
@@ -25,11 +25,12 @@ pub(super) async fn resolve(deps: &NodeClasses, class: &EC2NodeClass) -> Result<
     deps.ledger.with(|ledger| {
         described.iter().for_each(|reservation| ledger.set_reservation(&reservation.id, reservation.free, now));
     });
-    Ok(in_status(described, deps.clock.now()))
+    Ok(in_status(described, class.spec.effective_ami_family(), deps.clock.now()))
 }
 
-/// Reservations that have not ended, sorted by id.
-fn in_status(described: Vec<Described>, now: Timestamp) -> Vec<CapacityReservation> {
+/// Reservations that nodes of this family can use and that have not ended, sorted by id.
+fn in_status(mut described: Vec<Described>, family: AmiFamily, now: Timestamp) -> Vec<CapacityReservation> {
+    described.retain(|reservation| suits(&reservation.platform, family));
     let listed = |reservation: Described| {
         let ends = reservation.ends.and_then(|ends| Timestamp::from_millisecond(ends.0).ok());
         let is_block = reservation.kind == ReservationType::CapacityBlock;
@@ -49,6 +50,13 @@ fn in_status(described: Vec<Described>, now: Timestamp) -> Vec<CapacityReservati
     let mut reservations: Vec<CapacityReservation> = described.into_iter().filter_map(listed).collect();
     reservations.sort_by(|left, right| left.id.cmp(&right.id));
     reservations
+}
+
+/// Whether EC2 launches images of this family in a reservation for this operating system. Which one a custom image is
+/// billed as is not known.
+fn suits(platform: &str, family: AmiFamily) -> bool {
+    let is_any = platform.is_empty() || family == AmiFamily::Custom;
+    is_any || platform.starts_with("Windows") == family.is_windows()
 }
 
 /// Time until a reservation of the status expires or ends; `None` if none does.
@@ -79,6 +87,7 @@ mod tests {
             owner_id: "123456789012".to_owned(),
             instance_type: "p5.48xlarge".to_owned(),
             zone: "us-east-1a".to_owned(),
+            platform: "Linux/UNIX".to_owned(),
             match_criteria: InstanceMatchCriteria::Targeted,
             kind,
             interruptible: false,
@@ -99,12 +108,33 @@ mod tests {
             described("cr-1", Default, None),
             described("cr-0", Default, Some(NOW)),
         ];
-        let listed = in_status(all, at(NOW));
+        let listed = in_status(all, AmiFamily::AL2023, at(NOW));
         let states: Vec<_> = listed.iter().map(|one| (one.id.as_str(), one.state)).collect();
         let (active, expiring) = (ReservationState::Active, ReservationState::Expiring);
         assert_eq!(states, [("cr-1", active), ("cr-2", expiring), ("cr-3", active), ("cr-4", active)]);
         let status = EC2NodeClassStatus { capacity_reservations: listed, ..EC2NodeClassStatus::default() };
         assert_eq!(next_change(&status, at(NOW)), Some(Duration::from_secs(1)), "until cr-3 expires");
         assert_eq!(next_change(&EC2NodeClassStatus::default(), at(NOW)), None);
+    }
+
+    #[test]
+    fn only_reservations_for_the_operating_system_of_the_class_are_listed() {
+        let of = |id: &str, platform: &str| Described {
+            platform: platform.to_owned(),
+            ..described(id, ReservationType::Default, None)
+        };
+        let listed = |family| -> Vec<String> {
+            let all = [
+                of("cr-1", "Linux/UNIX"),
+                of("cr-2", "Red Hat Enterprise Linux"),
+                of("cr-3", "Windows"),
+                of("cr-4", "Windows with SQL Server Standard"),
+                of("cr-5", ""),
+            ];
+            in_status(all.into(), family, at(NOW)).into_iter().map(|one| one.id).collect()
+        };
+        assert_eq!(listed(AmiFamily::AL2023), ["cr-1", "cr-2", "cr-5"]);
+        assert_eq!(listed(AmiFamily::Windows2022), ["cr-3", "cr-4", "cr-5"]);
+        assert_eq!(listed(AmiFamily::Custom).len(), 5, "EC2 decides");
     }
 }

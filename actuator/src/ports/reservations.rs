@@ -28,6 +28,8 @@ pub struct CapacityReservation {
     pub instance_type: String,
     /// Availability zone by name.
     pub zone: String,
+    /// Operating system of its instances in EC2's words, such as `Linux/UNIX`; empty if not known.
+    pub platform: String,
     /// Which instances may use the reservation.
     pub match_criteria: InstanceMatchCriteria,
     /// An ordinary reservation or a Capacity Block.

@@ -111,6 +111,7 @@ pub(super) fn reservation(id: &str, instance_type: &str, zone: &str, free: u32) 
         owner_id: "123456789012".to_owned(),
         instance_type: instance_type.to_owned(),
         zone: zone.to_owned(),
+        platform: "Linux/UNIX".to_owned(),
         match_criteria: InstanceMatchCriteria::Targeted,
         kind: ReservationType::Default,
         interruptible: true,

@@ -16,6 +16,7 @@ fn reservation(id: &str, kind: ReservationType, free: u32) -> CapacityReservatio
         owner_id: "123456789012".to_owned(),
         instance_type: "m6i.xlarge".to_owned(),
         zone: "us-west-2b".to_owned(),
+        platform: "Linux/UNIX".to_owned(),
         match_criteria: InstanceMatchCriteria::Targeted,
         kind,
         interruptible: false,

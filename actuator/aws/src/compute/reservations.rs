@@ -94,6 +94,7 @@ fn reservation(item: Described) -> Option<CapacityReservation> {
         owner_id: item.owner_id?,
         instance_type: item.instance_type?,
         zone: item.availability_zone?,
+        platform: item.instance_platform.map(|it| it.as_str().to_owned()).unwrap_or_default(),
         match_criteria,
         kind,
         interruptible: item.interruptible.unwrap_or(false),

@@ -291,14 +291,11 @@ async fn capacity_reservations_are_described_by_ids_and_by_filters() {
     };
     let block =
         "<instanceMatchCriteria>targeted</instanceMatchCriteria><reservationType>capacity-block</reservationType>";
+    let open = "<instanceMatchCriteria>open</instanceMatchCriteria><instancePlatform>Windows</instancePlatform>";
     let unknown = "<instanceMatchCriteria>whoever</instanceMatchCriteria>";
     let stub = Stub::new(vec![
         answer(&item("cr-2", block)),
-        answer(
-            &(item("cr-2", block)
-                + &item("cr-1", "<instanceMatchCriteria>open</instanceMatchCriteria>")
-                + &item("cr-3", unknown)),
-        ),
+        answer(&(item("cr-2", block) + &item("cr-1", open) + &item("cr-3", unknown))),
     ])
     .await;
     let by_id = ReservationTerm { id: Some("cr-2".to_owned()), ..ReservationTerm::default() };
@@ -313,6 +310,7 @@ async fn capacity_reservations_are_described_by_ids_and_by_filters() {
     let shown: Vec<_> = found.iter().map(|it| (it.id.as_str(), it.kind, it.free)).collect();
     assert_eq!(shown, [("cr-1", ReservationType::Default, 3), ("cr-2", ReservationType::CapacityBlock, 3)]);
     assert_eq!(found[0].ends, Some(Timestamp(1_767_322_800_000)));
+    assert_eq!([found[0].platform.as_str(), found[1].platform.as_str()], ["Windows", ""]);
     let sent = stub.requests();
     assert_eq!(sent.len(), 2, "an empty term would select everything");
     for (request, parts) in [
