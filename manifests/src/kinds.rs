@@ -158,7 +158,7 @@ pub(super) fn classify(
         None | Some(Value::Null) => return Err(problem(format!("{kind}: metadata.name: is required"))),
         Some(Value::String(name)) if is_name(name) => name.clone(),
         Some(name) => {
-            let rule = "lower-case letters, digits, - and ., beginning and ending with a letter or digit";
+            let rule = "at most 253 lower-case letters, digits, - and ., beginning and ending with a letter or digit";
             let fault = unquoted(name).map_or_else(|| format!("{name} must consist of {rule}"), str::to_owned);
             return Err(problem(format!("{kind}: metadata.name: {fault}")));
         }

@@ -76,3 +76,14 @@ fn a_repeated_key_in_yaml_is_named_without_advice_for_programmers() {
 fn yaml(text: &str) -> Value {
     serde_saphyr::from_str(text).unwrap()
 }
+
+#[test]
+fn the_rule_for_names_states_the_longest_name() {
+    let pod = |length: usize| {
+        let name = "a".repeat(length);
+        format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec: {{containers: [{{name: app}}]}}\n")
+    };
+    assert!(read(&[text("-", &pod(253))], MAX_PODS).is_ok());
+    let error = read(&[text("-", &pod(254))], MAX_PODS).unwrap_err().to_string();
+    assert!(error.contains("must consist of at most 253 lower-case letters"), "{error}");
+}
