@@ -1,8 +1,8 @@
-//! Hints about labels and values that may be misspelt: none exists with this spelling, but a similar one does.
+//! Hints about labels, values and limits that may be misspelt: none exists with this spelling, but a similar one does.
 
 use plimsoll_model::catalog::{CapacityType, Catalog};
 use plimsoll_model::identity::{CatalogId, ShapeId};
-use plimsoll_model::names::label;
+use plimsoll_model::names::{NODES_RESOURCE, USD_PER_HOUR_RESOURCE, label};
 use plimsoll_model::requirements::{NodeSelectorRequirement, Operator};
 use plimsoll_model::similar;
 use plimsoll_model::snapshot::{NodePool, PodShape, Snapshot};
@@ -13,12 +13,13 @@ pub(super) const MAX_HINTS: usize = 10;
 /// Labels of places. Their names differ by single letters, so the nearest name is not a useful suggestion.
 pub(super) const PLACES: [&str; 3] = [label::ZONE, label::ZONE_ID, label::REGION];
 
-/// Hints about the requirements of NodePools and the selectors of pods.
+/// Hints about the requirements and limits of NodePools and the selectors of pods.
 pub(crate) fn misspelt(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>) -> Vec<String> {
     let mut hints = Vec::new();
     for pool in &snapshot.node_pools {
         let Some(catalog) = pool.catalog.as_ref().and_then(|id| catalogs.get(id)) else { continue };
         of_pool(pool, catalog, &mut hints);
+        of_limits(pool, catalog, &mut hints);
     }
     of_pods(snapshot, catalogs, &mut hints);
     hints.truncate(MAX_HINTS);
@@ -39,6 +40,22 @@ fn of_pool(pool: &NodePool, catalog: &Catalog, hints: &mut Vec<String>) {
         }
         for text in unknown_values(requirement, catalog) {
             hints.push(format!("NodePool {}: {text}", pool.name));
+        }
+    }
+}
+
+/// A limit of a resource that no node has limits nothing.
+fn of_limits(pool: &NodePool, catalog: &Catalog, hints: &mut Vec<String>) {
+    let of_types = catalog.instance_types.iter().map(|it| &it.capacity);
+    let capacities = of_types.chain(pool.overlays.iter().map(|overlay| &overlay.capacity));
+    let mut known: BTreeSet<&str> = capacities.flat_map(|capacity| capacity.iter().map(|(name, _)| name)).collect();
+    known.extend([NODES_RESOURCE, USD_PER_HOUR_RESOURCE]);
+    for (name, _) in pool.limits.iter() {
+        if let Some(meant) = similar::nearest(name, known.iter().copied()) {
+            hints.push(format!(
+                "NodePool {}: spec.limits has {name}, which no instance type has; did you mean {meant}?",
+                pool.name
+            ));
         }
     }
 }

@@ -52,6 +52,25 @@ fn misspelt_labels_and_amounts_bring_hints() {
     plimsoll_with(&["plan", "-f", "-"], &none).refused(&["did you mean on-demand?"]);
 }
 
+/// Such a limit limits nothing.
+#[test]
+fn misspelt_limits_bring_hints() {
+    let pool = std::fs::read_to_string(fixture("pool.yaml")).unwrap();
+    let hints = |limits: &str| {
+        let pool = pool.replace("spec:\n  template", &format!("spec:\n  limits: {{{limits}}}\n  template"));
+        let run = plimsoll_with(&["plan", "-f", "-", "--catalog", &fixture("catalog.json"), "--now", NOW], &pool);
+        assert_eq!(run.status, 0, "{run:?}");
+        run.stderr
+    };
+    let hint = |name: &str, meant: &str| {
+        format!("hint: NodePool default: spec.limits has {name}, which no instance type has; did you mean {meant}?\n")
+    };
+    assert_eq!(hints("cpus: 10, Memory: 20Gi"), hint("Memory", "memory") + &hint("cpus", "cpu"));
+    assert_eq!(hints("node: 3"), hint("node", "nodes"));
+    // A device plugin may add any resource.
+    assert_eq!(hints("cpu: 10, nodes: 3, plimsoll.dev/usd-per-hour: 2, example.com/device: 4"), "");
+}
+
 #[test]
 fn the_name_of_a_node_is_not_a_misspelt_label() {
     let run = table(&selecting("kubernetes.io/hostname: node-1"), &[]);
