@@ -14,8 +14,9 @@ use plimsoll_manifests::known_kind;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::execution::BufferReady;
 use plimsoll_model::identity::CatalogId;
-use plimsoll_model::names::label;
+use plimsoll_model::names::{annotation, label};
 use plimsoll_model::requirements::Requirements;
+use plimsoll_model::similar;
 use plimsoll_model::snapshot::{NodePool, Snapshot};
 use plimsoll_snapshot::{Objects, buffers};
 use std::collections::{BTreeMap, BTreeSet};
@@ -92,6 +93,23 @@ pub(crate) fn of_other_providers(pools: &[ApiPool]) -> Vec<String> {
         ))
     };
     pools.iter().filter_map(of_pool).collect()
+}
+
+/// Hints about annotations `plimsoll.dev/*` of NodePools that do not exist.
+pub(crate) fn of_unknown_annotations(pools: &[ApiPool]) -> Vec<String> {
+    let is_known = |key: &str| annotation::OF_NODE_POOLS.contains(&key);
+    let of_pool = |pool: &ApiPool| {
+        let name = pool.metadata.name.clone().unwrap_or_default();
+        let keys = pool.metadata.annotations.iter().flat_map(BTreeMap::keys);
+        let unknown = keys.filter(|key| key.starts_with(annotation::PREFIX) && !is_known(key));
+        let hint = |key: &String| {
+            let meant = similar::nearest(key, annotation::OF_NODE_POOLS);
+            let meant = meant.map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
+            format!("NodePool {name}: the annotation {key} has no effect{meant}")
+        };
+        unknown.map(hint).collect::<Vec<_>>()
+    };
+    pools.iter().flat_map(of_pool).collect()
 }
 
 /// Hints about variables of a shell in node classes, such as `${CLUSTER_NAME}` in the guides to Karpenter.

@@ -191,6 +191,21 @@ pub mod annotation {
     /// The annotations of pods that are read.
     pub const OF_PODS: [&str; 6] =
         [DO_NOT_DISRUPT, SAFE_TO_EVICT, POD_DELETION_COST, MIRROR, ON_DEMAND_BASE, ON_DEMAND_PERCENTAGE];
+    /// Prefix of Plimsoll's annotations.
+    pub const PREFIX: &str = "plimsoll.dev/";
+    /// Plimsoll's annotations of NodePools.
+    pub const OF_NODE_POOLS: [&str; 10] = [
+        ON_DEMAND_BASE,
+        ON_DEMAND_PERCENTAGE,
+        NODE_COST,
+        VOLUME_COST,
+        PERFORMANCE,
+        EXPIRY_JITTER,
+        TERMINATION_DELAY,
+        ROLLOUT_PAUSED,
+        ROLLOUT_CANARIES,
+        ROLLOUT_HALTED,
+    ];
 
     /// Owner of a claim, set by Plimsoll. The value is [`OWNER_VALUE`].
     pub const OWNER: &str = "plimsoll.dev/owner";

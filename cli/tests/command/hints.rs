@@ -72,6 +72,25 @@ fn misspelt_limits_bring_hints() {
 }
 
 #[test]
+fn annotations_that_do_not_exist_bring_hints() {
+    let pool = std::fs::read_to_string(fixture("pool.yaml")).unwrap();
+    let hints = |annotations: &str| {
+        let metadata = format!("{{name: default, annotations: {{{annotations}}}}}\nspec:\n  template");
+        let pool = pool.replace("{name: default}\nspec:\n  template", &metadata);
+        let run = plimsoll_with(&["plan", "-f", "-", "--catalog", &fixture("catalog.json"), "--now", NOW], &pool);
+        assert_eq!(run.status, 0, "{run:?}");
+        run.stderr
+    };
+    assert_eq!(
+        hints("plimsoll.dev/ondemand-percentage: \"30\", plimsoll.dev/other: a"),
+        "hint: NodePool default: the annotation plimsoll.dev/ondemand-percentage has no effect; did you mean \
+         plimsoll.dev/on-demand-percentage?\n\
+         hint: NodePool default: the annotation plimsoll.dev/other has no effect\n"
+    );
+    assert_eq!(hints("plimsoll.dev/on-demand-percentage: \"30\", example.com/other: a"), "");
+}
+
+#[test]
 fn the_name_of_a_node_is_not_a_misspelt_label() {
     let run = table(&selecting("kubernetes.io/hostname: node-1"), &[]);
     assert_eq!((run.status, run.stderr.as_str()), (0, ""));
