@@ -59,7 +59,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         ensure!(count > 0, "kubeconform saw no object");
         PROGRESS.say(&format!("kubeconform, Kubernetes {version}: {count} objects valid"));
     }
-    PROGRESS.say(&format!("values.schema.json: {} bad values refused", refused::check(&root.join(CHART), &helm)?));
+    PROGRESS.say(&format!("{} bad values refused", refused::check(&root.join(CHART), &helm)?));
     PROGRESS.say(&format!("{} parts of rendered objects are as expected", rendered::check(&root, &helm)?));
     plain::check(&root, &helm)?;
     PROGRESS.say("deploy/kubernetes is what the chart renders");

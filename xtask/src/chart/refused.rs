@@ -1,4 +1,4 @@
-//! Values that values.schema.json must reject, with the path in the error message.
+//! Values that the chart must reject, with the path in the error message.
 
 use super::helm::Helm;
 use anyhow::{Context as _, Result, ensure};
@@ -7,7 +7,7 @@ use std::path::Path;
 /// Path of the value for `helm --set-json`, the value as JSON, and the path in the error message.
 type Bad = (&'static str, &'static str, &'static str);
 
-const BAD: [Bad; 48] = [
+const BAD: [Bad; 49] = [
     ("settings.clusterName", r#""""#, "/settings/clusterName"),
     ("settings.clusterName", r#""-prod""#, "/settings/clusterName"),
     ("settings.clusterName", "null", "/settings"),
@@ -53,6 +53,7 @@ const BAD: [Bad; 48] = [
     ("certificates.mode", r#""none""#, "/certificates/mode"),
     ("certificates.certManager.duration", r#""30d""#, "/certificates/certManager/duration"),
     ("certificates.selfSigned.schedule", r#""daily""#, "/certificates/selfSigned/schedule"),
+    ("certificates.selfSigned.days", "30", "certificates.selfSigned.renewBeforeDays must be less than"),
     ("networkPolicies.podIdentityCIDRs", r#"["fd00:ec2::23"]"#, "/networkPolicies/podIdentityCIDRs/0"),
     ("networkPolicies.apiPorts", "[]", "/networkPolicies/apiPorts"),
     ("serviceMonitor.interval", r#""30""#, "/serviceMonitor/interval"),

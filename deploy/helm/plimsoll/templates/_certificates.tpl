@@ -1,6 +1,9 @@
 {{/* Pod of the Job and of the CronJob that create the Secrets. */}}
 {{- define "plimsoll.certificatesPod" -}}
 {{- $certificates := .Values.certificates -}}
+{{- if ge (int $certificates.selfSigned.renewBeforeDays) (int $certificates.selfSigned.days) -}}
+{{- fail "certificates.selfSigned.renewBeforeDays must be less than certificates.selfSigned.days" -}}
+{{- end -}}
 metadata:
   labels:
     app.kubernetes.io/name: plimsoll-certificates
