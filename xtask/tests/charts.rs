@@ -72,6 +72,19 @@ fn charts_have_the_version_of_the_workspace() {
     }
 }
 
+/// The policy refuses annotations of NodeClaims that Karpenter copies to Nodes.
+#[test]
+fn the_admission_policy_ends_before_karpenter_starts() {
+    let binding = "plimsoll-reserved-metadata";
+    let policy = &files("deploy/helm/plimsoll/templates")["admission-policy.yaml"];
+    let (_, object) = policy.split_once("kind: ValidatingAdmissionPolicyBinding\n").unwrap();
+    assert!(object.contains(&format!("\"name\" \"{binding}\"")), "{object}");
+    let text = fs::read_to_string(root().join("docs/migration.md")).unwrap();
+    let (_, section) = text.split_once("\n## Roll back\n").unwrap();
+    let (before, _) = section.split_once("kubectl scale deployment karpenter ").unwrap();
+    assert!(before.contains(&format!("kubectl delete validatingadmissionpolicybinding {binding} ")), "{before}");
+}
+
 #[test]
 fn getting_started_takes_at_most_ten_commands() {
     let text = fs::read_to_string(root().join("docs/getting-started.md")).unwrap();
