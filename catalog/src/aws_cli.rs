@@ -229,6 +229,7 @@ impl AwsCliOutput {
         let mut all = regions.iter();
         match (all.next(), all.next()) {
             (Some(region), None) => Ok(region.clone()),
+            (None, _) => Err(AwsCliError::NoRegion("no output names one".to_owned())),
             _ => Err(AwsCliError::NoRegion(regions.into_iter().collect::<Vec<_>>().join(", "))),
         }
     }

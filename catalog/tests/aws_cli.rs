@@ -123,5 +123,5 @@ fn faults_name_the_path_or_the_command() {
         of(&FILES[..1], Some("eu-central-1"))
             .contains("aws ec2 describe-instance-type-offerings --location-type availability-zone")
     );
-    assert!(of(&FILES[..1], None).starts_with("the region is not clear"));
+    assert!(of(&FILES[..1], None).starts_with("the region is not clear (no output names one)"));
 }
