@@ -11,6 +11,8 @@ const MAX_DEPTH: usize = 128;
 
 /// What the YAML library advises programmers to do about a repeated key.
 const LIBRARY_ADVICE: &str = ", set DuplicateKeyPolicy in Options if acceptable";
+/// What to do if the line has a Go template.
+const TEMPLATE_ADVICE: &str = "; a Helm chart must be rendered first, with helm template";
 
 /// The content of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,8 +103,11 @@ fn yaml(part: &Part) -> Result<Value, String> {
         let Some(location) = error.location() else { return format!("not YAML: {text}") };
         let (line, column) = (location.line(), location.column());
         let message = text.replace(&format!(" at line {line}, column {column}"), "").replace(LIBRARY_ADVICE, "");
-        let line = usize::try_from(line).unwrap_or(usize::MAX).saturating_add(part.lines_before);
-        format!("not YAML: line {line}, column {column}: {message}")
+        let line = usize::try_from(line).unwrap_or(usize::MAX);
+        let is_template = part.text.lines().nth(line.saturating_sub(1)).is_some_and(|line| line.contains("{{"));
+        let advice = if is_template { TEMPLATE_ADVICE } else { "" };
+        let line = line.saturating_add(part.lines_before);
+        format!("not YAML: line {line}, column {column}: {message}{advice}")
     })
 }
 

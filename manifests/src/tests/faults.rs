@@ -87,3 +87,16 @@ fn the_rule_for_names_states_the_longest_name() {
     let error = read(&[text("-", &pod(254))], MAX_PODS).unwrap_err().to_string();
     assert!(error.contains("must consist of at most 253 lower-case letters"), "{error}");
 }
+
+#[test]
+fn a_chart_that_is_not_rendered_is_named() {
+    let error = |content: &str| read(&[text("pool.yaml", content)], MAX_PODS).unwrap_err().to_string();
+    let advice = "; a Helm chart must be rendered first, with helm template";
+    for line in ["  name: {{ .Values.name }}", "{{ toYaml .Values.labels | indent 2 }}"] {
+        let error = error(&format!("# A comment\n---\nkind: NodePool\nmetadata:\n{line}\n"));
+        assert!(error.starts_with("pool.yaml: document 1: not YAML: line 5, "), "{error}");
+        assert!(error.ends_with(advice), "{error}");
+    }
+    let other = error("kind: NodePool\nmetadata: {name: \"{{ .Values.name }}\"}\nspec: [\n");
+    assert!(other.contains("not YAML") && !other.contains(advice), "{other}");
+}
