@@ -15,6 +15,9 @@ use plimsoll_runtime::clock::Clock;
 use plimsoll_runtime::program::{self, ServiceProgram};
 use std::ffi::OsString;
 
+/// Default listen address.
+const DEFAULT_LISTEN: &str = "127.0.0.1:9443";
+
 /// Executes Plimsoll's plans: the only service that writes to the cluster and spends money on AWS.
 ///
 /// Credentials are found as by any AWS program: the environment, EKS Pod Identity, a web identity or the instance.
@@ -31,7 +34,8 @@ impl Program {
     /// # Errors
     /// The arguments are wrong, or help or the version was asked for.
     pub fn read(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, Refused> {
-        parse_args(Self::command(), args, |program: &Self| program.args.check())
+        let command = Self::command().mut_arg("listen", |arg| arg.default_value(DEFAULT_LISTEN));
+        parse_args(command, args, |program: &Self| program.args.check())
     }
 }
 
@@ -130,4 +134,16 @@ async fn follow_zonal_shifts(connection: &mut Connection, cluster: &str) -> Resu
         zonal_shift::check(&arn, resource.zonal_shifts().await)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_port_is_not_that_of_the_scheduler() {
+        let program = Program::read(["plimsoll-actuator", "--cluster-name=a", "--region=b"]);
+        let program = program.map_err(|refused| refused.to_string()).unwrap();
+        assert_eq!(program.args.service.listen.to_string(), "127.0.0.1:9443");
+    }
 }
