@@ -13,14 +13,14 @@ pub(super) const MAX_HINTS: usize = 10;
 /// Labels of places. Their names differ by single letters, so the nearest name is not a useful suggestion.
 pub(super) const PLACES: [&str; 3] = [label::ZONE, label::ZONE_ID, label::REGION];
 
-/// Hints about the requirements and limits of NodePools and the selectors of pods.
+/// Hints about the requirements and limits of NodePools, the limits of CapacityQuotas, and the selectors of pods.
 pub(crate) fn misspelt(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>) -> Vec<String> {
     let mut hints = Vec::new();
     for pool in &snapshot.node_pools {
         let Some(catalog) = pool.catalog.as_ref().and_then(|id| catalogs.get(id)) else { continue };
         of_pool(pool, catalog, &mut hints);
-        of_limits(pool, catalog, &mut hints);
     }
+    of_limits(snapshot, catalogs, &mut hints);
     of_pods(snapshot, catalogs, &mut hints);
     hints.truncate(MAX_HINTS);
     hints
@@ -45,17 +45,20 @@ fn of_pool(pool: &NodePool, catalog: &Catalog, hints: &mut Vec<String>) {
 }
 
 /// A limit of a resource that no node has limits nothing.
-fn of_limits(pool: &NodePool, catalog: &Catalog, hints: &mut Vec<String>) {
-    let of_types = catalog.instance_types.iter().map(|it| &it.capacity);
-    let capacities = of_types.chain(pool.overlays.iter().map(|overlay| &overlay.capacity));
+fn of_limits(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, hints: &mut Vec<String>) {
+    let of_types = catalogs.values().flat_map(|catalog| &catalog.instance_types).map(|it| &it.capacity);
+    let of_overlays = snapshot.node_pools.iter().flat_map(|pool| &pool.overlays).map(|overlay| &overlay.capacity);
+    let capacities = of_types.chain(of_overlays);
     let mut known: BTreeSet<&str> = capacities.flat_map(|capacity| capacity.iter().map(|(name, _)| name)).collect();
     known.extend([NODES_RESOURCE, USD_PER_HOUR_RESOURCE]);
-    for (name, _) in pool.limits.iter() {
-        if let Some(meant) = similar::nearest(name, known.iter().copied()) {
-            hints.push(format!(
-                "NodePool {}: spec.limits has {name}, which no instance type has; did you mean {meant}?",
-                pool.name
-            ));
+    let of_pools = snapshot.node_pools.iter().map(|it| (format!("NodePool {}: spec.limits", it.name), &it.limits));
+    let quotas = snapshot.capacity_quotas.iter();
+    let of_quotas = quotas.map(|it| (format!("CapacityQuota {}: spec.limits.resources", it.name), &it.limits));
+    for (place, limits) in of_pools.chain(of_quotas) {
+        for (name, _) in limits.iter() {
+            if let Some(meant) = similar::nearest(name, known.iter().copied()) {
+                hints.push(format!("{place} has {name}, which no instance type has; did you mean {meant}?"));
+            }
         }
     }
 }

@@ -56,19 +56,26 @@ fn misspelt_labels_and_amounts_bring_hints() {
 #[test]
 fn misspelt_limits_bring_hints() {
     let pool = std::fs::read_to_string(fixture("pool.yaml")).unwrap();
-    let hints = |limits: &str| {
-        let pool = pool.replace("spec:\n  template", &format!("spec:\n  limits: {{{limits}}}\n  template"));
-        let run = plimsoll_with(&["plan", "-f", "-", "--catalog", &fixture("catalog.json"), "--now", NOW], &pool);
+    let hints = |input: &str| {
+        let run = plimsoll_with(&["plan", "-f", "-", "--catalog", &fixture("catalog.json"), "--now", NOW], input);
         assert_eq!(run.status, 0, "{run:?}");
         run.stderr
     };
-    let hint = |name: &str, meant: &str| {
-        format!("hint: NodePool default: spec.limits has {name}, which no instance type has; did you mean {meant}?\n")
+    let limited =
+        |limits: &str| pool.replace("spec:\n  template", &format!("spec:\n  limits: {{{limits}}}\n  template"));
+    let hint = |place: &str, name: &str, meant: &str| {
+        format!("hint: {place} has {name}, which no instance type has; did you mean {meant}?\n")
     };
-    assert_eq!(hints("cpus: 10, Memory: 20Gi"), hint("Memory", "memory") + &hint("cpus", "cpu"));
-    assert_eq!(hints("node: 3"), hint("node", "nodes"));
+    let place = "NodePool default: spec.limits";
+    let expected = hint(place, "Memory", "memory") + &hint(place, "cpus", "cpu");
+    assert_eq!(hints(&limited("cpus: 10, Memory: 20Gi")), expected);
+    assert_eq!(hints(&limited("node: 3")), hint(place, "node", "nodes"));
     // A device plugin may add any resource.
-    assert_eq!(hints("cpu: 10, nodes: 3, plimsoll.dev/usd-per-hour: 2, example.com/device: 4"), "");
+    assert_eq!(hints(&limited("cpu: 10, nodes: 3, plimsoll.dev/usd-per-hour: 2, example.com/device: 4")), "");
+    let quota = "---\napiVersion: autoscaling.x-k8s.io/v1beta1\nkind: CapacityQuota\nmetadata: {name: all}\n\
+        spec: {limits: {resources: {cpus: 2}}}\n";
+    let expected = hint("CapacityQuota all: spec.limits.resources", "cpus", "cpu");
+    assert_eq!(hints(&format!("{pool}{quota}")), expected);
 }
 
 #[test]
