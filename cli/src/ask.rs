@@ -3,7 +3,7 @@
 
 use crate::input::Question;
 use crate::progress::Progress;
-use crate::{CommandError, output};
+use crate::{CommandError, innermost, output};
 use clap::Args;
 use plimsoll_model::plan::{Plan, Reason};
 use plimsoll_proto::scheduler::v1::scheduler_service_client::SchedulerServiceClient;
@@ -135,15 +135,6 @@ fn endpoint(address: &str) -> Result<Endpoint, CommandError> {
 
 fn describe(status: &Status) -> String {
     format!("{:?}: {}", status.code(), status.message())
-}
-
-/// The innermost error is the most specific: `connection refused` instead of `transport error`.
-fn innermost(error: &dyn std::error::Error) -> String {
-    let mut error = error;
-    while let Some(source) = error.source() {
-        error = source;
-    }
-    error.to_string()
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Reads a cluster's objects through a kubeconfig. Uses only list requests.
 
 use crate::progress::Progress;
-use crate::{CommandError, output};
+use crate::{CommandError, output, with_cause};
 use clap::Args;
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
@@ -161,7 +161,7 @@ impl Lists {
                 format!("the server does not know {kind}; are the custom resources of deploy/crds installed?")
             }
             kube::Error::Api(status) => status.message.clone(),
-            other => other.to_string(),
+            other => with_cause(other),
         };
         CommandError::Failed(format!("cluster {}: listing {kind}: {why}", self.address))
     }

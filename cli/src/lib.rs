@@ -52,6 +52,21 @@ impl CommandError {
     }
 }
 
+/// The innermost error is the most specific: `connection refused` instead of `transport error`.
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut error = error;
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error.to_string()
+}
+
+/// The error with its innermost cause: `client error (Connect): Connection refused`.
+fn with_cause(error: &dyn std::error::Error) -> String {
+    let (text, cause) = (error.to_string(), innermost(error));
+    if text.contains(&cause) { text } else { format!("{text}: {cause}") }
+}
+
 /// Runs the command line of this process. Errors go to stderr; stdout is then empty.
 #[must_use]
 pub fn main() -> ExitCode {

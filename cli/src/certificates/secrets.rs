@@ -3,7 +3,7 @@
 use super::SERVICES;
 use super::issue::Pair;
 use super::renew::{self, Content, Policy};
-use crate::CommandError;
+use crate::{CommandError, with_cause};
 use clap::Args;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
@@ -172,7 +172,7 @@ impl Secrets<'_> {
 fn reason(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),
-        other => other.to_string(),
+        other => with_cause(other),
     }
 }
 

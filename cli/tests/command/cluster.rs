@@ -146,3 +146,14 @@ fn a_cluster_may_lack_the_optional_kinds() {
         explain(&["node", "busy"], |plural| !["capacitybuffers", "capacityquotas", "nodeoverlays"].contains(&plural));
     assert_eq!((run.status, run.stderr.as_str()), (0, ""));
 }
+
+#[test]
+fn why_a_cluster_cannot_be_reached_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = folder.path().join("config");
+    // Nothing listens on port 1.
+    std::fs::write(&kubeconfig, kubeconfig_for("127.0.0.1:1")).unwrap();
+    let run = plimsoll(&["plan", "--kubeconfig", &as_text(&kubeconfig)]);
+    assert_eq!((run.status, run.stdout.as_str()), (1, ""));
+    assert!(run.stderr.contains("listing NodePool: ") && run.stderr.contains("Connection refused"), "{}", run.stderr);
+}
