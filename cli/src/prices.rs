@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 200_000;
 /// Matches every zone.
 const ANY_ZONE: &str = "*";
+/// Spreadsheets write it at the start of a file.
+const BYTE_ORDER_MARK: char = '\u{feff}';
 /// Maximum number of listed instance types and unmatched lines.
 const SHOWN: usize = 3;
 
@@ -39,6 +41,7 @@ impl PriceList {
 
     fn parse(path: &Path, text: &str) -> Result<Self, CommandError> {
         let mut rows = BTreeMap::new();
+        let text = text.trim_start_matches(BYTE_ORDER_MARK);
         for (number, content) in text.lines().enumerate() {
             let line = number + 1;
             let problem = |field: &str, problem: String| {
@@ -208,6 +211,12 @@ mod tests {
             assert_eq!(new.price.0, expected, "{new:?}");
         }
         assert_eq!(list.unused(&[&catalog]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn files_of_spreadsheets_are_read() {
+        let of = |text: &str| parse(text).unwrap().rows.into_keys().collect::<Vec<_>>();
+        assert_eq!(of("\u{feff}m5.large\t*\tspot\t0.04\r\n"), of("m5.large * spot 0.04\n"));
     }
 
     #[test]
