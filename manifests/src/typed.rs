@@ -48,8 +48,19 @@ pub(super) fn read_with_paths<T: DeserializeOwned>(manifest: &Manifest) -> Resul
             <dyn erased_serde::Deserializer<'_>>::erase(serde_ignored::Deserializer::new(deserializer, &mut note));
         erased_serde::deserialize(&mut erased)
     };
-    let object = read.map_err(|error: erased_serde::Error| vec![manifest.fault(track.path().to_string(), error)])?;
+    let object = read.map_err(|error: erased_serde::Error| {
+        let error = error.to_string();
+        let advice = advice(&error);
+        vec![manifest.fault(track.path().to_string(), error + advice)]
+    })?;
     if unknown.is_empty() { Ok(object) } else { Err(unknown) }
+}
+
+/// What to do about a value that YAML does not read as a string, such as `yes` or `1`.
+fn advice(error: &str) -> &'static str {
+    let value = error.strip_prefix("invalid type: ").and_then(|rest| rest.strip_suffix(", expected a string"));
+    let is_scalar = |value: &str| ["boolean ", "integer ", "floating point "].iter().any(|it| value.starts_with(*it));
+    if value.is_some_and(is_scalar) { "; quote it" } else { "" }
 }
 
 /// `spec.containers[0].image`, or `spec.containers[].image` without the indices.

@@ -100,3 +100,18 @@ fn a_chart_that_is_not_rendered_is_named() {
     let other = error("kind: NodePool\nmetadata: {name: \"{{ .Values.name }}\"}\nspec: [\n");
     assert!(other.contains("not YAML") && !other.contains(advice), "{other}");
 }
+
+#[test]
+fn values_that_yaml_does_not_read_as_strings_are_to_be_quoted() {
+    for (value, told) in [
+        ("yes", "boolean `true`, expected a string; quote it"),
+        ("1", "integer `1`, expected a string; quote it"),
+        ("1.5", "floating point `1.5`, expected a string; quote it"),
+        ("[b]", "sequence, expected a string"),
+    ] {
+        let spec = "spec: {containers: [{name: app}]}";
+        let pod = format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: a, labels: {{a: {value}}}}}\n{spec}\n");
+        let error = read(&[text("-", &pod)], MAX_PODS).unwrap_err().to_string();
+        assert_eq!(error, format!("-: document 1: Pod default/a: metadata.labels.a: invalid type: {told}"));
+    }
+}
