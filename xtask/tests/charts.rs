@@ -50,6 +50,17 @@ fn the_plain_manifests_are_all_applied() {
     }
 }
 
+/// The actuator names it in tags, and the watcher in recordings: those of two clusters must not be taken for one.
+#[test]
+fn services_know_the_name_of_the_cluster() {
+    for service in ["watcher.yaml", "actuator.yaml"] {
+        let manifest = &files("deploy/kubernetes")[service];
+        for line in ["- --cluster-name=$(CLUSTER_NAME)", "name: plimsoll-settings"] {
+            assert!(manifest.lines().any(|other| other.trim() == line), "{service}: {line}");
+        }
+    }
+}
+
 /// A patch by position must name the argument that stands there.
 #[test]
 fn the_patch_for_another_namespace_of_karpenter_is_for_its_argument() {

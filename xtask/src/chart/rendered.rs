@@ -19,6 +19,7 @@ const CASES: [Case; 9] = [
         &[
             ("NetworkPolicy/plimsoll-actuator", "/spec/egress/0/to/0/namespaceSelector", "{}"),
             ("Deployment/plimsoll-actuator", "/spec/strategy/rollingUpdate/maxSurge", "0"),
+            ("Deployment/plimsoll-watcher", "/spec/template/spec/containers/0/args/4", r#""--cluster-name=prod""#),
             ("ValidatingAdmissionPolicy/plimsoll-reserved-metadata", "", "null"),
             ("PodDisruptionBudget/plimsoll-watcher", "/spec/unhealthyPodEvictionPolicy", r#""AlwaysAllow""#),
             ("FlowSchema/plimsoll", "/spec/priorityLevelConfiguration/name", r#""workload-high""#),
