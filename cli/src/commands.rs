@@ -80,12 +80,14 @@ Examples:
   plimsoll plan --without-node ip-10-0-12-34.ec2.internal --more deployment/shop/web=5
   plimsoll plan -f nodepools.yaml -f workloads.yaml --catalog catalog.json -o json
   plimsoll plan -f manifests/ --server scheduler.example:9452
-  plimsoll plan -f manifests/ -o request | grpcurl -plaintext -d @ scheduler.example:9452 plimsoll.scheduler.v1.SchedulerService/Plan
+  plimsoll plan -f manifests/ -o request \\
+    | grpcurl -plaintext -d @ scheduler.example:9452 plimsoll.scheduler.v1.SchedulerService/Plan
   kubectl get ",
     kubectl_kinds!(),
     " -A -o yaml | plimsoll plan -f -
 
-Exit status: 0 a plan was made, 1 could not run, 2 bad input, 3 with --detailed-exitcode: nodes would be launched or removed,
+Exit status: 0 a plan was made, 1 could not run, 2 bad input,
+3 with --detailed-exitcode: nodes would be launched or removed,
 4 with --fail-on-unschedulable: a pod is unschedulable."
 );
 
@@ -95,7 +97,8 @@ Examples:
   plimsoll requests -f manifests/              the requests, with sample values for the cluster
   plimsoll requests -f manifests/ --cluster facts.yaml
   plimsoll requests -f manifests/ --user-data  what nodes run at their first boot
-  plimsoll requests -f manifests/ | jq '.launches[0].createFleet' > fleet.json && aws ec2 create-fleet --dry-run --cli-input-json file://fleet.json
+  plimsoll requests -f manifests/ | jq '.launches[0].createFleet' > fleet.json \\
+    && aws ec2 create-fleet --dry-run --cli-input-json file://fleet.json
 
 Exit status: 0 requests were printed, 1 could not run, 2 bad input. docs/requests.md describes the format and FACTS.";
 
@@ -111,9 +114,10 @@ Examples:
   plimsoll catalog                             a table of the types of us-east-1
   plimsoll catalog 'm7g.*' 'c7g.*'             types whose name matches
   plimsoll catalog -l 'kubernetes.io/arch=arm64,karpenter.k8s.aws/instance-cpu<=8'
-  plimsoll catalog -l 'karpenter.sh/capacity-type=spot,topology.kubernetes.io/zone in (us-east-1a,us-east-1b)'
+  plimsoll catalog -l 'topology.kubernetes.io/zone in (us-east-1a,us-east-1b)'
   plimsoll catalog --region eu-west-1 -o json > catalog.json
-  aws ec2 describe-spot-price-history --region eu-west-1 --output json | plimsoll catalog --from-aws - -o json > catalog.json";
+  aws ec2 describe-spot-price-history --region eu-west-1 --output json \\
+    | plimsoll catalog --from-aws - -o json > catalog.json";
 
 const REPLAY_EXAMPLES: &str = "\
 Examples:
@@ -195,6 +199,21 @@ mod tests {
     #[test]
     fn the_command_line_is_well_formed() {
         Cli::command().debug_assert();
+    }
+
+    /// A longer line is wrapped, and a command in two lines cannot be copied.
+    #[test]
+    fn examples_fit_into_the_help_text() {
+        const WIDTH: usize = 100;
+        fn check(command: &clap::Command) {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            // The list of all kinds is longer.
+            for line in help.lines().filter(|line| line.starts_with("  ") && !line.contains(kubectl_kinds!())) {
+                assert!(line.len() <= WIDTH, "{}: {line}", command.get_name());
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&Cli::command());
     }
 
     #[test]
