@@ -107,7 +107,12 @@ pub(crate) fn of_unknown_annotations(pools: &[ApiPool]) -> Vec<String> {
             let meant = meant.map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
             format!("NodePool {name}: the annotation {key} has no effect{meant}")
         };
-        unknown.map(hint).collect::<Vec<_>>()
+        let of_template = pool.spec.template.annotations().map(|(key, _)| key);
+        let ignored = of_template.filter(|key| key.starts_with(annotation::PREFIX)).map(|key| {
+            let advice = if is_known(key) { "; it belongs to metadata.annotations" } else { "" };
+            format!("NodePool {name}: the annotation {key} has no effect in spec.template{advice}")
+        });
+        unknown.map(hint).chain(ignored).collect::<Vec<_>>()
     };
     pools.iter().flat_map(of_pool).collect()
 }

@@ -9,8 +9,6 @@ use plimsoll_model::names::{TERMINATION_FINALIZER, annotation, label, taint};
 use plimsoll_model::quantity::Quantity;
 use plimsoll_model::taints::{Taint as ModelTaint, TaintEffect};
 
-/// Prefix of annotations that are internal to the actuator and not copied to Nodes.
-const OWN_PREFIX: &str = "plimsoll.dev/";
 /// How long a Node that is Ready waits for the end of a taint that its claim does not declare. Agents start within
 /// minutes, and a taint that stays longer is meant to stay.
 const UNDECLARED_TAINT_TIMEOUT: SignedDuration = SignedDuration::from_mins(5);
@@ -98,7 +96,8 @@ pub(super) fn registered(node: &Node, claim: &NodeClaim) -> Node {
     let labels = node.metadata.labels.get_or_insert_default();
     labels.extend(claim.metadata.labels.clone().unwrap_or_default());
     labels.insert(label::REGISTERED.to_owned(), "true".to_owned());
-    let keep = |key: &str| !key.starts_with(OWN_PREFIX) && key != annotation::TERMINATION_TIMESTAMP;
+    // Ours are internal to the actuator.
+    let keep = |key: &str| !key.starts_with(annotation::PREFIX) && key != annotation::TERMINATION_TIMESTAMP;
     let copied = claim.metadata.annotations.iter().flatten().filter(|(key, _)| keep(key));
     node.metadata.annotations.get_or_insert_default().extend(copied.map(|(key, value)| (key.clone(), value.clone())));
     let by_itself = has_label(&node, label::DO_NOT_SYNC_TAINTS);

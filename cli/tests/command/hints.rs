@@ -95,6 +95,15 @@ fn annotations_that_do_not_exist_bring_hints() {
          hint: NodePool default: the annotation plimsoll.dev/other has no effect\n"
     );
     assert_eq!(hints("plimsoll.dev/on-demand-percentage: \"30\", example.com/other: a"), "");
+    let metadata = "{annotations: {plimsoll.dev/rollout-paused: \"true\", plimsoll.dev/other: a}}";
+    let pool = pool.replace("template:", &format!("template:\n    metadata: {metadata}"));
+    let run = plimsoll_with(&["plan", "-f", "-", "--catalog", &fixture("catalog.json"), "--now", NOW], &pool);
+    let hint = "hint: NodePool default: the annotation plimsoll.dev/";
+    let expected = format!(
+        "{hint}other has no effect in spec.template\n\
+         {hint}rollout-paused has no effect in spec.template; it belongs to metadata.annotations\n"
+    );
+    assert_eq!((run.status, run.stderr), (0, expected));
 }
 
 #[test]

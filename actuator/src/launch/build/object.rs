@@ -55,8 +55,10 @@ pub fn object(admitted: &Admitted, group: &GroupKey, epoch: u64, class_hash: &st
 fn annotations(admitted: &Admitted, group: &GroupKey, epoch: u64, class_hash: &str) -> BTreeMap<String, String> {
     let launch = &admitted.launch;
     let template = &admitted.pool.spec.template;
+    // Ours are what the actuator knows about the claim, such as its removal.
+    let of_template = template.annotations().filter(|(key, _)| !key.starts_with(annotation::PREFIX));
     let mut annotations: BTreeMap<String, String> =
-        template.annotations().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+        of_template.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
     let pods: BTreeSet<&PodUid> = launch.pods.iter().take(MAX_PODS).map(|pod| &pod.uid).collect();
     let mut why = launch.why.clone();
     while why.len() > MAX_WHY {

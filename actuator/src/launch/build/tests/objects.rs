@@ -45,6 +45,17 @@ fn what_a_claim_is_told_is_bounded() {
     }
 }
 
+/// A claim that is created with a removal would be taken for one that is being removed.
+#[test]
+fn a_claim_takes_no_annotation_of_ours_from_its_template() {
+    let mut world = World::new();
+    let template = &mut Arc::make_mut(&mut world.pool).spec.template;
+    let annotations = &mut template.metadata.get_or_insert_default().annotations;
+    annotations.insert(annotation::REMOVAL.to_owned(), "{}".to_owned());
+    let annotations = annotations_of(&world.admitted(&world.launch()));
+    assert_eq!((annotations.get(annotation::REMOVAL), annotations["note"].as_str()), (None, "kept"));
+}
+
 #[test]
 fn a_claim_says_who_owns_it_and_what_it_was_made_of() {
     let mut world = World::new();
