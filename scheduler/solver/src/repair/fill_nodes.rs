@@ -32,17 +32,23 @@ pub(super) fn fill(best: &mut Best<'_>) {
 }
 
 /// How pods are added to a plan: the assumed capacity of launched nodes, and whether the plan may launch further nodes.
-const STRATEGIES: [(CapacityAssumption, bool); 4] = [
+const STRATEGIES: [(CapacityAssumption, bool); 5] = [
     (CapacityAssumption::Least, false),
     (CapacityAssumption::Cheapest, false),
     // With launches, as the next plan would do. First with the full charge of limits, then with the charge if launches
     // list no larger types.
     (CapacityAssumption::Least, true),
     (CapacityAssumption::Cheapest, true),
+    // No further node can be launched for these pods. A launch may need one of its larger types for them.
+    (CapacityAssumption::Dearest, false),
 ];
 
 /// Places pods with this strategy. Returns whether pods were placed.
 fn add(best: &mut Best<'_>, (capacity, may_launch): (CapacityAssumption, bool)) -> bool {
+    if capacity != CapacityAssumption::Least && best.plan.launches.is_empty() {
+        // The assumption makes no difference.
+        return false;
+    }
     let inputs = best.inputs;
     let mut after = projection::project_with_capacity(inputs, &best.plan, capacity);
     projection::apply_removals(&best.plan, &mut after);

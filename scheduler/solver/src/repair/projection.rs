@@ -22,6 +22,8 @@ pub(crate) enum CapacityAssumption {
     Least,
     /// The capacity of the cheapest type.
     Cheapest,
+    /// The capacity of the dearest type, usually the largest one: limits are charged with it already.
+    Dearest,
 }
 
 /// The cluster after the plan: launches are nodes, named by action id, and pods are bound to their nodes. A launched
@@ -118,6 +120,7 @@ fn node(snapshot: &Snapshot, catalog: &Catalog, launch: &Launch, capacity: Capac
     let allocatable = match capacity {
         CapacityAssumption::Least => capacities.reduce(both)?,
         CapacityAssumption::Cheapest => kind.allocatable(),
+        CapacityAssumption::Dearest => catalog.find(launch.offerings.last()?)?.0.allocatable(),
     };
     Some(Node {
         name: node_name(launch),
