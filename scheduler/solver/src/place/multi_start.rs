@@ -80,13 +80,14 @@ fn again<'a>(context: &SolveContext<'a>, state: &mut State, placed: &mut Placed<
     unplaced(placed) < left
 }
 
-/// Zones with usable offerings; empty if there is only one.
+/// Zones with usable offerings; empty if there is only one, and no node is in another zone.
 fn zones(context: &SolveContext<'_>) -> Vec<String> {
     let mut zones: BTreeSet<&str> = BTreeSet::new();
     for view in &context.pools {
         zones.extend(view.usable.iter().filter_map(|offering| view.label(offering, label::ZONE)));
     }
-    if zones.len() < 2 {
+    let nodes = context.column(label::ZONE);
+    if zones.len() < 2 && nodes.values().iter().all(|zone| zones.contains(zone.as_str())) {
         return Vec::new();
     }
     zones.into_iter().take(retries::FEW).map(str::to_owned).collect()

@@ -164,3 +164,17 @@ fn pods_whose_leaders_are_in_every_zone_share_the_nodes_of_all_zones() {
     let plan = Cluster::new().pending("leader", 2, &leader).pending("follower", 8, &follower).plan();
     assert_eq!((plan.unschedulable.len(), distinct(&plan, |one| &one.zone)), (0, vec!["zone-a", "zone-b"]));
 }
+
+/// The node in the other zone has room for the leader, but not for its followers.
+#[test]
+fn pods_do_not_start_on_a_node_in_a_zone_where_their_followers_have_no_place() {
+    let mut follower = app("follower", 1500);
+    follower.pod_affinity = vec![affinity(label::ZONE, false, "leader")];
+    let mut cluster = Cluster::new();
+    cluster.pool().requirements.push(requirement(label::ZONE, Operator::In, &["zone-a"]));
+    cluster.node("n1", "c5.large").labels.insert(label::ZONE.into(), "zone-b".into());
+    cluster.bound("running", "n1", &shape(1000, 1));
+    cluster.pending("leader", 1, &app("leader", 500)).pending("follower", 3, &follower);
+    let plan = cluster.plan_with(false);
+    assert_eq!((plan.unschedulable.len(), kept(&plan)), (0, vec![]));
+}
