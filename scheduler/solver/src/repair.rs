@@ -267,6 +267,12 @@ impl Best<'_> {
     }
 }
 
+/// The shapes of all pods.
+fn shapes_of_pods(snapshot: &Snapshot) -> BTreeMap<&PodUid, &PodShape> {
+    let shapes: BTreeMap<&ShapeId, &PodShape> = snapshot.shapes.iter().map(|shape| (&shape.id, shape)).collect();
+    snapshot.pods.iter().filter_map(|pod| Some((&pod.uid, *shapes.get(&pod.shape)?))).collect()
+}
+
 /// Pending pods that the plan leaves unplaced, counted by shape.
 fn unplaced_by_shape<'a>(snapshot: &'a Snapshot, plan: &Plan) -> BTreeMap<&'a ShapeId, usize> {
     let unplaced = unplaced_pods(snapshot, plan);

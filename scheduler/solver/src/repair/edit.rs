@@ -3,9 +3,9 @@
 #[cfg(test)]
 mod tests;
 
-use super::Inputs;
 use super::narrow::{keep_fitting, narrow};
 use super::projection::{node_name, node_of};
+use super::{Inputs, shapes_of_pods};
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::identity::{ActionId, ContentHasher, NodeName, NodePoolName, PodUid};
 use plimsoll_model::money::MicroUsdPerHour;
@@ -56,12 +56,12 @@ pub(super) fn with_room(
     nodes: &[Node],
     more: &BTreeMap<&NodeName, Resources>,
 ) -> Option<Plan> {
+    let shapes = shapes_of_pods(inputs.snapshot);
     let mut other = plan.clone();
     for launch in &mut other.launches {
         let Some(more) = more.get(&node_name(launch)) else { continue };
         let node = node_of(nodes, launch)?;
-        let pods = launch.pods.iter().filter_map(|pod| inputs.snapshot.pod(&pod.uid));
-        let mut load = load(pods.filter_map(|pod| inputs.snapshot.shapes.iter().find(|shape| shape.id == pod.shape)));
+        let mut load = load(launch.pods.iter().filter_map(|pod| shapes.get(&pod.uid).copied()));
         load.add(more);
         keep_fitting(inputs, launch, node, (&load, &BTreeSet::new()));
         rename(launch, "launch with more room");
@@ -148,9 +148,8 @@ pub(super) fn moved(inputs: Inputs<'_>, plan: &Plan, nodes: &[Node], change: &Ch
             coming.entry(node).or_default().push(pod.clone());
         }
     }
-    let shape_ids: BTreeMap<&PodUid, _> = inputs.snapshot.pods.iter().map(|pod| (&pod.uid, &pod.shape)).collect();
-    let shapes: BTreeMap<_, &PodShape> = inputs.snapshot.shapes.iter().map(|shape| (&shape.id, shape)).collect();
-    let shape_of = |pod: &PodRef| shape_ids.get(&pod.uid).and_then(|id| shapes.get(id)).copied();
+    let shapes = shapes_of_pods(inputs.snapshot);
+    let shape_of = |pod: &PodRef| shapes.get(&pod.uid).copied();
     let mut other = plan.clone();
     for launch in &mut other.launches {
         let mut pods: Vec<PodRef> = launch.pods.iter().filter(|pod| !leaves_node(pod)).cloned().collect();

@@ -5,15 +5,15 @@ use super::outcomes::{ANEW, Outcomes, RUNS};
 use super::projected::{Assignment, PlannedPod, Replay};
 use super::{Inputs, OFTEN, exchange_pods};
 use crate::input::intern::{Amounts, add, fits};
-use crate::repair::Repair;
 use crate::repair::edit::{self, Change, Targets};
 use crate::repair::projection::{self, CapacityAssumption};
+use crate::repair::{Repair, shapes_of_pods};
 use crate::retries;
-use plimsoll_model::identity::{NodeName, PodUid, ShapeId};
+use plimsoll_model::identity::{NodeName, PodUid};
 use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::plan::{Launch, Plan};
 use plimsoll_model::resources::Resources;
-use plimsoll_model::snapshot::{Node, PodShape, PodState, Snapshot};
+use plimsoll_model::snapshot::{Node, PodState, Snapshot};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Value of a plan without stranded pods, as a multiple of its price. It is scaled by the share of runs that strand a
@@ -90,9 +90,7 @@ pub(super) fn is_worth((other, still): (&Plan, usize), (known, stranding): (&Pla
 
 /// `plan` with nodes large enough for the pods that this run binds to them, in addition to the stranded pods.
 fn with_room(inputs: Inputs<'_>, plan: &Plan, replay: &Replay, assignment: &Assignment) -> Option<Plan> {
-    let shapes: BTreeMap<&ShapeId, &PodShape> = replay.after.shapes.iter().map(|shape| (&shape.id, shape)).collect();
-    let asks: BTreeMap<&PodUid, &PodShape> =
-        replay.after.pods.iter().filter_map(|pod| Some((&pod.uid, *shapes.get(&pod.shape)?))).collect();
+    let asks = shapes_of_pods(&replay.after);
     let pairs = || replay.slots.iter().zip(assignment);
     // Only nodes without enough capacity. Other stranded pods are excluded by constraints.
     let mut free: IndexVec<Node, Amounts> =
