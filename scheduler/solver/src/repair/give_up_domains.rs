@@ -4,7 +4,8 @@
 //! volumes or pod affinity can make a domain unavailable. An unavailable domain stays empty and blocks the other pods
 //! of the spread forever. kube-scheduler counts only domains of nodes that the spread's inclusion policies admit. A
 //! domain without such nodes is therefore given up if this places more pods: one domain at a time, the one with the
-//! fewest pods first. The spread still holds over all other domains.
+//! fewest pods first. For pods that must be near others, all domains but one are given up, too. The spread still holds
+//! over all other domains.
 
 use super::{Attempt, Best, projection, spread_over, unplaced_by_shape};
 use crate::retries;
@@ -79,8 +80,9 @@ fn give_up_for(best: &mut Best<'_>, index: &SnapshotIndex, waiting: &Waiting, sc
         waiting.shapes.iter().any(|shape| unplaced.contains_key(shape))
     };
     while given_up.len() < retries::SEVERAL && waits(best) {
-        let Some(next) = emptiest(best, &latest, waiting, &existing, &given_up) else { break };
-        given_up.push(next);
+        let rest = closable(best, &latest, waiting, &existing, &given_up);
+        let Some(emptiest) = rest.into_iter().next() else { break };
+        given_up.push(emptiest);
         match best.attempt(closed(&start, waiting, &given_up, scope), false) {
             Attempt::Accepted => {
                 reopen(best, &start, waiting, &mut given_up, needed, scope);
@@ -89,6 +91,34 @@ fn give_up_for(best: &mut Best<'_>, index: &SnapshotIndex, waiting: &Waiting, sc
             }
             Attempt::Rejected(tried) => latest = *tried,
             Attempt::OutOfWork => break,
+        }
+    }
+    if waits(best) && follows(best.inputs.snapshot, waiting) {
+        keep_one(best, &start, waiting, &existing, scope);
+    }
+}
+
+/// Whether some of the pods must be near others.
+fn follows(snapshot: &Snapshot, waiting: &Waiting) -> bool {
+    let mut terms = snapshot.shapes.iter().filter(|shape| waiting.shapes.contains(&shape.id));
+    terms.any(|shape| shape.pod_affinity.iter().any(|one| !one.anti && one.weight.is_none()))
+}
+
+/// Gives up all domains but one, and not the one with the most pods. It may have these only because the pods that they
+/// must be near are there, and these would find a place in the other domain, too.
+fn keep_one(
+    best: &mut Best<'_>,
+    start: &Snapshot,
+    waiting: &Waiting,
+    existing: &BTreeMap<String, usize>,
+    scope: Scope,
+) {
+    let all = closable(best, &best.plan, waiting, existing, &[]);
+    for kept in all.iter().take(all.len().saturating_sub(1)).take(retries::FEW) {
+        let mut given_up: Vec<String> = all.iter().filter(|one| *one != kept).cloned().collect();
+        if let Attempt::Accepted = best.attempt(closed(start, waiting, &given_up, scope), false) {
+            reopen(best, start, waiting, &mut given_up, 0, scope);
+            return;
         }
     }
 }
@@ -134,26 +164,27 @@ fn is_shared(snapshot: &Snapshot, waiting: &Waiting) -> bool {
     others.map(|shape| spread_over(shape, false)).any(|keys| keys.contains(waiting.key.as_str()))
 }
 
-/// The domain that no existing node opens and in which the plan places the fewest pods of the spread; among equal
-/// domains the last by name.
-fn emptiest(
+/// Domains that no existing node opens, those in which the plan places the fewest pods of the spread first; among equal
+/// domains the last by name. Empty if no other domain would remain.
+fn closable(
     best: &Best<'_>,
     plan: &Plan,
     waiting: &Waiting,
     existing: &BTreeMap<String, usize>,
     given_up: &[String],
-) -> Option<String> {
+) -> Vec<String> {
     let open = domains(best.inputs.snapshot, best.inputs.catalogs, &waiting.key);
-    let rest: Vec<String> =
+    let mut rest: Vec<String> =
         open.into_iter().filter(|one| !existing.contains_key(one) && !given_up.contains(one)).collect();
     // At least one domain must remain.
     if rest.is_empty() || rest.len() + existing.len() < 2 {
-        return None;
+        return Vec::new();
     }
     let after = projection::project(best.inputs, plan);
     let pods = counts(&after, &SnapshotIndex::new(&after), waiting);
-    let fewest = |one: &String| (std::cmp::Reverse(pods.get(one).copied().unwrap_or(0)), one.clone());
-    rest.into_iter().max_by_key(fewest)
+    rest.reverse();
+    rest.sort_by_key(|one| pods.get(one).copied().unwrap_or(0));
+    rest
 }
 
 /// Pods that the spreads of the unplaced pods count, in each domain that has a node which one of the spreads counts.

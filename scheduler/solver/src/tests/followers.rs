@@ -178,3 +178,21 @@ fn pods_do_not_start_on_a_node_in_a_zone_where_their_followers_have_no_place() {
     let plan = cluster.plan_with(false);
     assert_eq!((plan.unschedulable.len(), kept(&plan)), (0, vec![]));
 }
+
+/// The zone that the leader comes to first has room for one follower only. The others would wait for that zone.
+#[test]
+fn followers_keep_the_zone_that_has_room_for_all_of_them() {
+    let in_zone = |name: &str, zone: &str| {
+        let mut one = pool(name);
+        one.requirements.push(requirement(label::ZONE, Operator::In, &[zone]));
+        one
+    };
+    let mut small = in_zone("small", "zone-a");
+    small.limits.set("cpu", 2000);
+    let mut follower = app("web", 1500);
+    follower.topology_spread = vec![spread(label::ZONE, 1)];
+    follower.pod_affinity = vec![affinity(label::ZONE, false, "leader")];
+    let mut cluster = Cluster::with([small, in_zone("large", "zone-b")]);
+    let plan = cluster.pending("leader", 1, &app("leader", 300)).pending("follower", 3, &follower).plan();
+    assert_eq!((plan.unschedulable.len(), distinct(&plan, |one| &one.zone)), (0, vec!["zone-b"]));
+}
