@@ -1,5 +1,6 @@
 //! Builds the snapshots of a changing cluster, one after the other, each with what has changed.
 
+use crate::checked_pools::CheckedPools;
 use crate::pod_states::PodStates;
 use crate::pod_table::{PodChanges, PodTable};
 use crate::problems::Problem;
@@ -41,6 +42,7 @@ struct State {
     has_read: bool,
     pods: PodTable,
     virtual_pods: Vec<Pod>,
+    checked_pools: CheckedPools,
     current: Arc<Snapshot>,
 }
 
@@ -176,8 +178,8 @@ impl State {
         context.problems.extend(self.pods.problems().cloned());
         let ignored = self.pods.ignored().cloned().collect();
         let unreadable_pod_nodes = self.pods.unreadable_pod_nodes();
-        let (mut next, problems) =
-            context.finish(objects, extra, self.pods.daemon_pods(), ignored, &unreadable_pod_nodes);
+        let (checked, daemon_pods) = (&mut self.checked_pools, self.pods.daemon_pods());
+        let (mut next, problems) = context.finish(objects, extra, checked, daemon_pods, ignored, &unreadable_pod_nodes);
         let patch = PodPatch::new(changes, &self.current.pods)?;
         let mut pods = self.current.pods.clone();
         let edits =

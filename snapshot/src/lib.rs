@@ -10,6 +10,7 @@ mod annotations;
 pub mod buffers;
 mod builder;
 pub mod capacity_quotas;
+mod checked_pools;
 mod costs;
 mod daemon_pods;
 mod daemon_sets;
@@ -206,7 +207,8 @@ pub fn build(objects: &Objects, extra: &Extra) -> (Snapshot, Vec<Problem>) {
         pods::build(objects, extra, &pod_states, read, &mut context.problems);
     pods.extend(context.buffer_pods(objects, extra));
     let daemon_pods = daemon_pods::DaemonPods::of(&objects.pods);
-    let (snapshot, problems) = context.finish(objects, extra, &daemon_pods, ignored, &unreadable_pod_nodes);
+    let checked = &mut checked_pools::CheckedPools::default();
+    let (snapshot, problems) = context.finish(objects, extra, checked, &daemon_pods, ignored, &unreadable_pod_nodes);
     let mut snapshot = Snapshot { pods, ..snapshot };
     snapshot.sort();
     (snapshot, problems)
@@ -250,12 +252,13 @@ impl<'objects> Context<'objects> {
         mut self,
         objects: &Objects,
         extra: &Extra,
+        checked: &mut checked_pools::CheckedPools,
         daemon_pods: &daemon_pods::DaemonPods,
         ignored: Vec<IgnoredPod>,
         unreadable_pod_nodes: &BTreeSet<NodeName>,
     ) -> (Snapshot, Vec<Problem>) {
         let daemon_sets = daemon_sets::build(objects, daemon_pods, &mut self.shapes, &mut self.problems);
-        let node_pools = pools::build(objects, extra, &self.nodes, &mut self.problems);
+        let node_pools = pools::build(objects, extra, &self.nodes, checked, &mut self.problems);
         let capacity_quotas = capacity_quotas::build(objects, &mut self.problems);
         // The resources of an unparsable pod are unknown, so its node must neither receive pods nor be disrupted.
         for node in self.nodes.iter_mut().filter(|node| unreadable_pod_nodes.contains(&node.name)) {

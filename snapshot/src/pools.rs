@@ -1,5 +1,6 @@
 //! Reads NodePools: catalog, readiness and allowed disruptions.
 
+use crate::checked_pools::CheckedPools;
 use crate::nodes::is_deleting;
 use crate::problems::{Fault, Problem};
 use crate::rollout::{self, Rollout, RolloutObjects};
@@ -9,7 +10,7 @@ use k8s_openapi::api::core::v1::Node as KubeNode;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use plimsoll_api::budget::DisruptionReason as BudgetReason;
 use plimsoll_api::node_pool::ConsolidationPolicy as ApiPolicy;
-use plimsoll_api::{EC2NodeClass, FieldError, NodeClaim, NodePool as ApiPool, Pod, Validate, condition};
+use plimsoll_api::{EC2NodeClass, FieldError, NodeClaim, NodePool as ApiPool, Pod, condition};
 use plimsoll_model::identity::{CatalogId, NodePoolName};
 use plimsoll_model::names::annotation;
 use plimsoll_model::quantity::Quantity;
@@ -29,7 +30,14 @@ const REASONS: [(BudgetReason, DisruptionReason); 3] = [
     (BudgetReason::Drifted, DisruptionReason::Drifted),
 ];
 
-pub(crate) fn build(objects: &Objects, extra: &Extra, nodes: &[Node], problems: &mut Vec<Problem>) -> Vec<NodePool> {
+pub(crate) fn build(
+    objects: &Objects,
+    extra: &Extra,
+    nodes: &[Node],
+    checked: &mut CheckedPools,
+    problems: &mut Vec<Problem>,
+) -> Vec<NodePool> {
+    checked.limit(objects.node_pools.len());
     let overlays = overlays::build(objects, problems);
     let nodes = &budget_nodes(objects, nodes);
     let rollouts = &Rollouts::new(objects);
@@ -39,7 +47,7 @@ pub(crate) fn build(objects: &Objects, extra: &Extra, nodes: &[Node], problems: 
     for pool in objects.node_pools.iter().filter(|pool| pool.spec.template.spec.node_class_ref.is_ec2()) {
         let reference = &pool.spec.template.spec.node_class_ref;
         let class = classes.get(reference.name.as_str()).copied().filter(|_| reference.kind == "EC2NodeClass");
-        match read(pool, class, extra, nodes, rollouts) {
+        match read(pool, class, extra, (nodes, rollouts), checked) {
             Ok(pool) => pools.push(NodePool { overlays: overlays.clone(), ..pool }),
             Err(fault) => problems.push(Problem::of("NodePool", &pool.metadata, fault)),
         }
@@ -55,8 +63,8 @@ fn read(
     pool: &ApiPool,
     class: Option<&EC2NodeClass>,
     extra: &Extra,
-    nodes: &BTreeMap<&str, BudgetNodes<'_>>,
-    rollouts: &Rollouts<'_>,
+    (nodes, rollouts): (&BTreeMap<&str, BudgetNodes<'_>>, &Rollouts<'_>),
+    checked: &mut CheckedPools,
 ) -> Result<NodePool, Fault> {
     let name = pool.metadata.name.clone().unwrap_or_default();
     let template = &pool.spec.template;
@@ -69,7 +77,7 @@ fn read(
         // fields. Its nodes are removed as before.
         Some(fault) if extra.source == Source::Files => return Err(fault.clone()),
         Some(fault) => Err(PoolProblem { code: "NodePoolInvalid".to_owned(), message: fault.to_string() }),
-        None => usable_catalog_of(pool, class, extra),
+        None => usable_catalog_of(pool, class, extra, checked),
     };
     let (on_demand, costs) = annotations.unwrap_or_default();
     let (catalog, not_ready) = match usable_catalog {
@@ -131,10 +139,15 @@ fn classes_by_name(objects: &Objects) -> BTreeMap<&str, &EC2NodeClass> {
 }
 
 /// The catalog of the pool, or the reason why the pool cannot launch nodes.
-fn usable_catalog_of(pool: &ApiPool, class: Option<&EC2NodeClass>, extra: &Extra) -> Result<CatalogId, PoolProblem> {
+fn usable_catalog_of(
+    pool: &ApiPool,
+    class: Option<&EC2NodeClass>,
+    extra: &Extra,
+    checked: &mut CheckedPools,
+) -> Result<CatalogId, PoolProblem> {
     let problem = |code: &str, message: String| PoolProblem { code: code.to_owned(), message };
-    if let Some(error) = pool.validate().first() {
-        return Err(problem("NodePoolInvalid", error.to_string()));
+    if let Some(error) = checked.error(pool) {
+        return Err(problem("NodePoolInvalid", error));
     }
     let reference = &pool.spec.template.spec.node_class_ref;
     let Some(class) = class else {
