@@ -171,7 +171,7 @@ pub struct Extra {
     pub catalog_problems: BTreeMap<String, String>,
     /// Claims that are launching or terminating, from the actuator's ledger. The cluster may not show them yet. Their
     /// pods are reserved.
-    pub in_flight: Vec<InFlightClaim>,
+    pub in_flight: Vec<Arc<InFlightClaim>>,
     /// Further pods for which a node has been chosen.
     pub reserved_pods: BTreeMap<PodUid, NodeName>,
 }

@@ -50,7 +50,7 @@ pub(crate) fn build(objects: &Objects, extra: &Extra, problems: &mut Vec<Problem
         }
     }
     let ledger: BTreeMap<&str, &InFlightClaim> =
-        extra.in_flight.iter().map(|claim| (claim.name.as_str(), claim)).collect();
+        extra.in_flight.iter().map(|claim| (claim.name.as_str(), &**claim)).collect();
     let mut shown = BTreeSet::new();
     for claim in &objects.node_claims {
         let name = claim.metadata.name.as_deref().unwrap_or_default();

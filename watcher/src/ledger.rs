@@ -4,6 +4,7 @@ use plimsoll_model::execution::{InFlightClaim, LedgerUpdate};
 use plimsoll_model::snapshot::{LedgerPosition, ReservationCount, UnavailableOffering};
 use plimsoll_model::time::Timestamp;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Offerings without capacity, each with the time at which it may be tried again.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -29,8 +30,8 @@ impl UnavailableOfferings {
 /// What a stream has told so far.
 #[derive(Debug, Clone, Default)]
 struct Content {
-    /// In-flight claims by name.
-    claims: BTreeMap<String, InFlightClaim>,
+    /// In-flight claims by name. Each build of a snapshot shares them.
+    claims: BTreeMap<String, Arc<InFlightClaim>>,
     unavailable: Option<UnavailableOfferings>,
     reservations: Vec<ReservationCount>,
 }
@@ -57,7 +58,7 @@ impl Ledger {
         for name in &update.removed {
             content.claims.remove(name);
         }
-        content.claims.extend(update.upserted.into_iter().map(|claim| (claim.name.clone(), claim)));
+        content.claims.extend(update.upserted.into_iter().map(|claim| (claim.name.clone(), Arc::new(claim))));
         if let Some(offerings) = update.unavailable_offerings {
             content.unavailable = Some(UnavailableOfferings::received(offerings, now));
         }
@@ -81,7 +82,7 @@ impl Ledger {
     }
 
     /// In-flight claims, ordered by name.
-    pub fn claims(&self) -> impl Iterator<Item = &InFlightClaim> {
+    pub fn claims(&self) -> impl Iterator<Item = &Arc<InFlightClaim>> {
         self.content.claims.values()
     }
 

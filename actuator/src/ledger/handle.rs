@@ -12,7 +12,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone)]
 pub struct LedgerHandle {
     ledger: Arc<Mutex<Ledger>>,
-    launching: Arc<Mutex<BTreeMap<String, InFlightClaim>>>,
+    launching: Arc<Mutex<BTreeMap<String, Arc<InFlightClaim>>>>,
     changed: signal::Sender,
 }
 
@@ -55,7 +55,7 @@ impl LedgerHandle {
     /// Stores the view of an admitted claim until the watch cache shows the NodeClaim. Call it in the step that admits
     /// the claim, so that no reader sees the claim without its view.
     pub fn launching(&self, claim: InFlightClaim) {
-        self.launching.lock().insert(claim.name.clone(), claim);
+        self.launching.lock().insert(claim.name.clone(), Arc::new(claim));
     }
 
     /// Records that a claim is gone, and removes its view.
@@ -71,7 +71,7 @@ impl LedgerHandle {
 
     /// Admitted claims that the watch cache does not show yet, by name.
     #[must_use]
-    pub fn all_launching(&self) -> BTreeMap<String, InFlightClaim> {
+    pub fn all_launching(&self) -> BTreeMap<String, Arc<InFlightClaim>> {
         self.launching.lock().clone()
     }
 }

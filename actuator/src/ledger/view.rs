@@ -43,7 +43,7 @@ pub fn in_flight(deps: &LedgerView) -> BTreeMap<String, InFlightClaim> {
         deps.ledger.read(|ledger| ledger.claims().filter_map(|view| OpenClaim::of(&view, now)).collect());
     let names = pod_names(deps, &launching);
     let claims = open.into_iter().map(|open| {
-        let (object, admitted) = (deps.stores.claims.get(&open.name), launching.get(&open.name));
+        let (object, admitted) = (deps.stores.claims.get(&open.name), launching.get(&open.name).map(Arc::as_ref));
         (open.name.clone(), open.in_flight(object.as_deref(), admitted, &names))
     });
     claims.collect()
@@ -110,7 +110,7 @@ impl OpenClaim {
 }
 
 /// Names of reserved pods that no recorded launch provides, as after a change of leader.
-fn pod_names(deps: &LedgerView, launching: &BTreeMap<String, InFlightClaim>) -> BTreeMap<String, String> {
+fn pod_names(deps: &LedgerView, launching: &BTreeMap<String, Arc<InFlightClaim>>) -> BTreeMap<String, String> {
     let named: BTreeSet<&PodUid> = launching.values().flat_map(|claim| &claim.pods).map(|pod| &pod.uid).collect();
     let nameless: Vec<PodUid> =
         deps.ledger.read(|ledger| ledger.reserved_pods().filter(|uid| !named.contains(uid)).cloned().collect());

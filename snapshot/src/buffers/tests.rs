@@ -3,6 +3,7 @@ use plimsoll_model::execution::{BufferReady, InFlightClaim};
 use plimsoll_model::plan::PodRef;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 fn read<T: k8s_openapi::serde::de::DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).unwrap()
@@ -302,7 +303,7 @@ fn virtual_pods_refer_to_the_youngest_node_launched_for_them() {
         state: plimsoll_model::execution::ClaimState::Launching,
         launched: None,
     };
-    let extra = Extra { in_flight: vec![in_flight("admitted", "b1-3")], ..Extra::default() };
+    let extra = Extra { in_flight: vec![Arc::new(in_flight("admitted", "b1-3"))], ..Extra::default() };
     let result = snapshot(&objects, &extra);
     let pod_nodes: Vec<Option<&str>> = result
         .pods

@@ -5,6 +5,7 @@ use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{Node, NodeState};
 use plimsoll_model::time::Timestamp;
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 pub(crate) fn in_ledger(name: &str, state: ClaimState, pods: &[&str]) -> InFlightClaim {
     InFlightClaim {
@@ -33,6 +34,7 @@ fn nodes(claims: &[Value], in_flight: Vec<InFlightClaim>) -> Vec<Node> {
         node_claims: claims.iter().map(|it| serde_json::from_value(it.clone()).unwrap()).collect(),
         ..Objects::default()
     };
+    let in_flight = in_flight.into_iter().map(Arc::new).collect();
     let extra = Extra { in_flight, now: Timestamp(9000), ..Extra::default() };
     let (snapshot, problems) = crate::build(&objects, &extra);
     assert_eq!(problems, []);

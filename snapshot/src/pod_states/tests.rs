@@ -25,6 +25,7 @@ fn snapshot(pod: &Value, nodes: &[Value], claims: &[Value], in_flight: Vec<InFli
         node_claims: claims.iter().map(|it| serde_json::from_value(it.clone()).unwrap()).collect(),
         ..Objects::default()
     };
+    let in_flight = in_flight.into_iter().map(Arc::new).collect();
     let (snapshot, problems) = crate::build(&objects, &Extra { in_flight, ..Extra::default() });
     assert_eq!(problems, []);
     snapshot
