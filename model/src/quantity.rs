@@ -17,6 +17,8 @@ const NANO_DIGITS: i64 = 9;
 const MAX_NANOS: i128 = (i64::MAX as i128) * NANOS_PER_UNIT;
 /// Numbers with more digits before the decimal point exceed [`MAX_NANOS`], which has 19.
 const MAX_WHOLE_DIGITS: i64 = 19;
+/// Exponent of the largest decimal suffix, `E`, in nanos.
+const MAX_SHORT_EXPONENT: u32 = 27;
 /// Maximum characters of an invalid text in an error message: longer than any sensible quantity.
 const MAX_QUOTED_CHARS: usize = 64;
 
@@ -223,6 +225,11 @@ fn split_digits(text: &str) -> (&str, &str) {
 
 /// Returns `whole.fraction` times `scale` in nanos, rounded up and capped. Works on decimal digits to stay exact.
 fn magnitude(whole: &str, fraction: &str, scale: Scale) -> i128 {
+    if fraction.is_empty()
+        && let Some(nanos) = short_magnitude(whole, scale)
+    {
+        return nanos;
+    }
     let digits = times_power_of_two(whole.bytes().chain(fraction.bytes()).map(|byte| byte - b'0'), scale.binary);
     let first = digits.iter().position(|digit| *digit != 0);
     let Some(digits) = first.and_then(|first| digits.get(first..)) else {
@@ -241,6 +248,14 @@ fn magnitude(whole: &str, fraction: &str, scale: Scale) -> i128 {
     let dropped = digits.get(usize::try_from(kept_digits).unwrap_or(0)..).unwrap_or_default();
     let round_up = dropped.iter().any(|digit| *digit != 0);
     (nanos + i128::from(round_up)).min(MAX_NANOS)
+}
+
+/// Like [`magnitude`], for a whole number below 2³² with a usual suffix, as most quantities are. These fit into 128 bits,
+/// so that no list of digits is needed.
+fn short_magnitude(whole: &str, scale: Scale) -> Option<i128> {
+    let number: u32 = whole.parse().ok()?;
+    let exponent = u32::try_from(scale.decimal + NANO_DIGITS).ok().filter(|exponent| *exponent <= MAX_SHORT_EXPONENT)?;
+    Some(((i128::from(number) * 10_i128.pow(exponent)) << scale.binary).min(MAX_NANOS))
 }
 
 fn length(bytes: &[u8]) -> i64 {

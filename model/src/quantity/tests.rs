@@ -189,6 +189,17 @@ proptest! {
         let _either = Quantity::parse(&text);
     }
 
+    /// A fraction, even of zero, is read digit by digit.
+    #[test]
+    fn a_short_number_is_read_as_a_long_one(number: u32) {
+        for exponent in -12..=30 {
+            prop_assert_eq!(nanos(&format!("{number}e{exponent}")), nanos(&format!("{number}.0e{exponent}")));
+        }
+        for suffix in ["n", "u", "m", "", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"] {
+            prop_assert_eq!(nanos(&format!("{number}{suffix}")), nanos(&format!("{number}.0{suffix}")), "{}", suffix);
+        }
+    }
+
     #[test]
     fn a_displayed_quantity_parses_to_itself(nanos in -MAX_NANOS..=MAX_NANOS) {
         let quantity = Quantity { nanos };
