@@ -250,7 +250,7 @@ fn magnitude(whole: &str, fraction: &str, scale: Scale) -> i128 {
     (nanos + i128::from(round_up)).min(MAX_NANOS)
 }
 
-/// Like [`magnitude`], for a whole number below 2³² with a usual suffix, as most quantities are. These fit into 128 bits,
+/// Like [`magnitude`], for a whole number below 2³² with a usual suffix, as most quantities are. It fits into 128 bits,
 /// so that no list of digits is needed.
 fn short_magnitude(whole: &str, scale: Scale) -> Option<i128> {
     let number: u32 = whole.parse().ok()?;

@@ -12,6 +12,7 @@ use kube::{Api, Resource};
 use plimsoll_api::{CapacityBuffer, NodeClaim, Pod};
 use plimsoll_model::names::TERMINATION_FINALIZER;
 use serde_json::{Value, json};
+use std::borrow::Cow;
 
 /// Attempts for an object that others write as well (kubelets, other controllers). Each is based on a newer version.
 const MAX_TRIES: u32 = 5;
@@ -116,12 +117,12 @@ impl Writes {
     ) -> Result<UpdateResult<K>, WriteError> {
         let name = object.meta().name.clone().unwrap_or_default();
         let api = K::guarded_api(&self.client, object.meta().namespace.as_deref());
-        let mut current = object.clone();
+        let mut current = Cow::Borrowed(object);
         for _ in 0..MAX_TRIES {
-            let mut desired = current.clone();
+            let mut desired = (*current).clone();
             change(&mut desired);
             // Most updates change nothing, and a comparison costs much less than two objects as JSON.
-            if desired == current {
+            if desired == *current {
                 return Ok(UpdateResult::Unchanged);
             }
             let Some(mut patch) = difference(&serde_json::to_value(&current)?, &serde_json::to_value(&desired)?) else {
@@ -147,7 +148,7 @@ impl Writes {
             }
             let read = self.fenced(part, api.get_opt(&name)).await??;
             match read.filter(|read| read.meta().uid == object.meta().uid) {
-                Some(read) => current = read.0?,
+                Some(read) => current = Cow::Owned(read.0?),
                 None => return Ok(UpdateResult::Gone),
             }
         }
