@@ -2,16 +2,15 @@
 
 use plimsoll_model::names::label;
 use plimsoll_model::quantity::Quantity;
-use plimsoll_sim::apiserver::store::{ChangeKind, Store};
+use plimsoll_sim::apiserver::store::{ChangeKind, Object, Store};
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::world::World;
-use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-fn changes(store: &Store) -> Vec<(ChangeKind, Value)> {
+fn changes(store: &Store) -> Vec<(ChangeKind, Object)> {
     // In short runs, the history is complete.
     let events = store.events_after(ResourceId::NODE_CLAIMS, 0).unwrap();
-    events.map(|event| (event.kind, (*event.object).clone())).collect()
+    events.map(|event| (event.kind, event.object.clone())).collect()
 }
 
 /// Instances of every claim that ever existed, by claim UID.

@@ -4,13 +4,14 @@ use super::error::ApiError;
 use super::events;
 use super::resources::ResourceId;
 use super::service::Answer;
-use super::store::{ChangeKind, Event, Listing, Object};
+use super::store::{ChangeKind, Event, Listing, Object, Store};
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// Requested form of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +59,17 @@ pub(super) fn object_bytes(resource: ResourceId, form: Form, object: &Object) ->
         Form::Whole => shown.to_string().into(),
         Form::Metadata => metadata_only(&shown).to_string().into(),
     }
+}
+
+/// Like [`object_bytes`], of an object of the store. If it was just written, its watchers get the same bytes.
+pub(super) fn stored_bytes(store: &Store, resource: ResourceId, form: Form, object: &Object) -> Bytes {
+    if form == Form::Whole
+        && let Ok(mut newest) = store.events_after(resource, store.revision().saturating_sub(1))
+        && let Some(event) = newest.next().filter(|event| Arc::ptr_eq(&event.object, object))
+    {
+        return event.json();
+    }
+    object_bytes(resource, form, object)
 }
 
 /// Item of a list of a built-in kind, without `apiVersion` and `kind`.

@@ -5,7 +5,7 @@ use super::faults::{About, BrokenConnection, Effect, Gate};
 use super::patch::Patch;
 use super::request::{Query, Route, Target, Verb, verb};
 use super::resources::ResourceId;
-use super::respond::{Form, error_answer, json_answer, list_bytes, object_bytes, success};
+use super::respond::{Form, error_answer, json_answer, list_bytes, stored_bytes, success};
 use super::store::{DeleteOptions, Deleted, Eviction, Key, Object, Page, Part, Store, Write};
 use super::watch::Watch;
 use super::{ApiServer, Audit, discovery, events, object};
@@ -188,7 +188,9 @@ impl Port {
     fn object(&self, call: &Call, part: Part, write: &Write<'_>) -> Result<Response<Answer>, ApiError> {
         let Target { resource, namespace, name, .. } = &call.target;
         let stored = events::storage(*resource);
-        let shown = |code, object: &Object| Ok(json_answer(code, object_bytes(*resource, call.form, object)));
+        let shown = |code, object: &Object| {
+            Ok(json_answer(code, self.server.read(|store| stored_bytes(store, *resource, call.form, object))))
+        };
         match call.verb {
             Verb::Get => {
                 self.check_not_ahead(&call.query)?;

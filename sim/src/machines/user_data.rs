@@ -115,28 +115,36 @@ impl UserData {
 
     /// Parses the kubelet flags that matter in the simulation.
     fn flags(&mut self, text: &str) -> Result<(), String> {
-        let value = |flag: &str| -> Result<Option<String>, String> {
-            let pattern = format!(r#"--{flag}[= ]"?([^"'\s]*)"#);
-            let pattern = Regex::new(&pattern).map_err(|error| error.to_string())?;
-            Ok(pattern.captures(text).map(|found| found[1].to_owned()))
-        };
-        for pair in value("node-labels")?.unwrap_or_default().split(',').filter(|pair| !pair.is_empty()) {
+        for pair in items_of("node-labels", text) {
             let (key, value) = pair.split_once('=').ok_or_else(|| format!("label {pair:?} has no value"))?;
             if is_reserved(key) {
                 return Err(format!("a kubelet may not set the label {key} of its own Node"));
             }
             self.labels.insert(key.to_owned(), value.to_owned());
         }
-        for taint in value("register-with-taints")?.unwrap_or_default().split(',').filter(|taint| !taint.is_empty()) {
+        for taint in items_of("register-with-taints", text) {
             let (pair, effect) = taint.rsplit_once(':').ok_or_else(|| format!("taint {taint:?} has no effect"))?;
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
             self.taints.push(json!({"key": key, "value": value, "effect": effect}));
         }
-        if let Some(most) = value("max-pods")? {
+        if let Some(most) = value_of("max-pods", text) {
             self.max_pods = most.parse().ok();
         }
         Ok(())
     }
+}
+
+/// Value of a kubelet flag in a command line, if it is there: what follows `--flag=` or `--flag ` up to a space or quote.
+fn value_of<'t>(flag: &str, text: &'t str) -> Option<&'t str> {
+    let mark = format!("--{flag}");
+    let rest = text.match_indices(&mark).find_map(|(at, _)| text.get(at + mark.len()..)?.strip_prefix(['=', ' ']))?;
+    let value = rest.strip_prefix('"').unwrap_or(rest);
+    value.split(|letter: char| ['"', '\''].contains(&letter) || letter.is_whitespace()).next()
+}
+
+/// Items of a kubelet flag whose value is a list.
+fn items_of<'t>(flag: &str, text: &'t str) -> impl Iterator<Item = &'t str> {
+    value_of(flag, text).unwrap_or_default().split(',').filter(|item| !item.is_empty())
 }
 
 /// Whether the kubelet refuses to start with this label.
