@@ -100,8 +100,8 @@ fn give_up_for(best: &mut Best<'_>, index: &SnapshotIndex, waiting: &Waiting, sc
 
 /// Whether some of the pods must be near others.
 fn follows(snapshot: &Snapshot, waiting: &Waiting) -> bool {
-    let mut terms = snapshot.shapes.iter().filter(|shape| waiting.shapes.contains(&shape.id));
-    terms.any(|shape| shape.pod_affinity.iter().any(|one| !one.anti && one.weight.is_none()))
+    let mut shapes = snapshot.shapes.iter().filter(|shape| waiting.shapes.contains(&shape.id));
+    shapes.any(|shape| shape.pod_affinity.iter().any(|one| !one.anti && one.weight.is_none()))
 }
 
 /// Gives up all domains but one, and not the one with the most pods. It may have these only because the pods that they
