@@ -27,13 +27,13 @@ fn read(claim: &NodeClaim, ledger: Option<&InFlightClaim>) -> Result<Node, Fault
     let mut labels = claim_labels(claim);
     labels.entry(label::HOSTNAME.to_owned()).or_insert_with(|| name.clone());
     let requested = requested(claim)?;
-    let status = claim.status.clone().unwrap_or_default();
-    let mut allocatable = amounts(&status.allocatable, "status.allocatable")?;
+    let status = claim.status.as_ref();
+    let mut allocatable = requests::amounts(status.map(|status| &status.allocatable), "status.allocatable")?;
     if let Some(ledger) = ledger {
         fill_gaps(&mut allocatable, &ledger.allocatable);
     }
     fill_gaps(&mut allocatable, &requested);
-    let mut limit_usage = amounts(&status.capacity, "status.capacity")?;
+    let mut limit_usage = requests::amounts(status.map(|status| &status.capacity), "status.capacity")?;
     if limit_usage.is_empty() {
         limit_usage = match (ledger, reserved(claim)?) {
             (Some(ledger), _) if !ledger.limit_usage.is_empty() => ledger.limit_usage.clone(),

@@ -136,9 +136,9 @@ fn read(
     limit_usage.set(NODES_RESOURCE, 1);
     claim.and_then(NodeClaim::price).iter().for_each(|price| limit_usage.set(USD_PER_HOUR_RESOURCE, price.0));
     // In a cluster, the claim of this Node is not matched yet and is a record of its own, which counts the resources.
-    let unregistered = node_taints(node)?.iter().any(|taint| taint.key == taint::UNREGISTERED);
-    let is_unmatched =
-        extra.source == Source::Cluster && claim.is_none() && (unregistered || (node_pool.is_some() && !registered));
+    let is_unmatched = extra.source == Source::Cluster
+        && claim.is_none()
+        && (has_taint(node, taint::UNREGISTERED) || (node_pool.is_some() && !registered));
     let is_in_shifted_zone = labels.get(label::ZONE).is_some_and(|zone| extra.shifted_zones.contains(zone));
     let spec = node.spec.as_ref();
     let created = claim.map_or_else(|| kube_time::created(&node.metadata), |claim| kube_time::created(&claim.metadata));
@@ -155,7 +155,9 @@ fn read(
         cordoned: is_unmatched
             || spec.and_then(|spec| spec.unschedulable) == Some(true)
             || (state == NodeState::Registered && claim.is_some_and(has_timed_out)),
-        deleting: node.metadata.deletion_timestamp.is_some() || claim.is_some_and(is_leaving) || is_disrupted(node)?,
+        deleting: node.metadata.deletion_timestamp.is_some()
+            || claim.is_some_and(is_leaving)
+            || has_taint(node, taint::DISRUPTED),
         do_not_disrupt: protecting_annotation(node).is_some() || is_in_shifted_zone,
         created,
         expires: expires(claim, pool, created),
@@ -193,10 +195,12 @@ pub fn node_pool(node: &KubeNode, claim: &NodeClaim) -> Option<String> {
 fn launched_usage(claim: &NodeClaim) -> Option<Resources> {
     claim.provider_id()?;
     let mut usage = amounts(&claim.status.as_ref()?.capacity, "status.capacity").ok().filter(|it| !it.is_empty())?;
-    let reserved = in_flight::reserved(claim).ok().flatten().unwrap_or_default();
-    if reserved.contains(USD_PER_HOUR_RESOURCE) {
+    if claim.price().is_none() {
         // Until a price is recorded, the reserved one counts.
-        usage.set(USD_PER_HOUR_RESOURCE, reserved.get(USD_PER_HOUR_RESOURCE));
+        let reserved = in_flight::reserved(claim).ok().flatten().unwrap_or_default();
+        if reserved.contains(USD_PER_HOUR_RESOURCE) {
+            usage.set(USD_PER_HOUR_RESOURCE, reserved.get(USD_PER_HOUR_RESOURCE));
+        }
     }
     Some(usage)
 }
@@ -305,9 +309,9 @@ pub(crate) fn is_leaving(claim: &NodeClaim) -> bool {
     is_deleting(claim) || annotations::text(&claim.metadata, annotation::INTERRUPTED).is_some()
 }
 
-/// Whether the node has the disruption taint.
-fn is_disrupted(node: &KubeNode) -> Result<bool, Fault> {
-    Ok(node_taints(node)?.iter().any(|taint| taint.key == taint::DISRUPTED))
+fn has_taint(node: &KubeNode, key: &str) -> bool {
+    let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_ref());
+    taints.into_iter().flatten().any(|taint| taint.key == key)
 }
 
 pub(crate) fn idle_since(claim: &NodeClaim) -> Option<Timestamp> {
