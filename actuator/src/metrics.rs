@@ -33,12 +33,26 @@ use prometheus::{HistogramVec, IntCounterVec, IntGauge};
 use reconciles::ReconcileMetrics;
 use rollouts::RolloutMetrics;
 use shadow::ShadowMetrics;
+use std::ops::Deref;
+use std::sync::Arc;
 use tokio::sync::watch;
 use view::{ClusterView, Sources};
 
-/// All metrics. Clones share the same counters.
+/// All metrics. Clones share them: the task of each reconcile has one.
 #[derive(Debug, Clone)]
-pub struct ActuatorMetrics {
+pub struct ActuatorMetrics(Arc<AllMetrics>);
+
+impl Deref for ActuatorMetrics {
+    type Target = AllMetrics;
+
+    fn deref(&self) -> &AllMetrics {
+        &self.0
+    }
+}
+
+/// What clones of [`ActuatorMetrics`] share.
+#[derive(Debug)]
+pub struct AllMetrics {
     /// 1 while this process is the leader.
     pub leading: IntGauge,
     /// 1 while another autoscaler prevents this one from writing.
@@ -100,7 +114,7 @@ impl ActuatorMetrics {
     pub fn new(metrics: &Metrics) -> Result<Self, MetricsError> {
         metrics.build_info(env!("CARGO_PKG_VERSION"))?;
         metrics.karpenter_but(NO_GO).build_info(env!("CARGO_PKG_VERSION"))?;
-        Ok(Self {
+        Ok(Self(Arc::new(AllMetrics {
             leading: metrics.gauge("leading", "1 while this process leads.")?,
             paused: metrics.scraped(
                 "paused",
@@ -156,7 +170,7 @@ impl ActuatorMetrics {
             interruption: InterruptionMetrics::new(metrics)?,
             reconciles: ReconcileMetrics::new(metrics)?,
             shadow: ShadowMetrics::new(metrics)?,
-        })
+        })))
     }
 
     /// Writes the gauges of all objects at each scrape while this process leads. `pause` is why nothing may be written.
