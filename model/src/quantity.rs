@@ -328,8 +328,7 @@ where
     Name: AsRef<str>,
     Text: AsRef<str>,
 {
-    let mut resources = Resources::new();
-    for (name, text) in amounts {
+    let read = |(name, text): (Name, Text)| {
         let (name, text) = (name.as_ref(), text.as_ref());
         if name.is_empty() {
             return Err((String::new(), ParseQuantityError::NoName));
@@ -338,9 +337,9 @@ where
         let amount = quantity.amount_of(name).ok_or_else(|| {
             (name.to_owned(), ParseQuantityError::TooLarge { text: shortened(text), resource: name.to_owned() })
         })?;
-        resources.set(name, amount);
-    }
-    Ok(resources)
+        Ok((name.to_owned(), amount))
+    };
+    amounts.into_iter().map(read).collect()
 }
 
 #[cfg(test)]
