@@ -134,7 +134,7 @@ impl UserData {
     }
 }
 
-/// Value of a kubelet flag in a command line, if it is there: what follows `--flag=` or `--flag ` up to a space or quote.
+/// Value of a kubelet flag in a command line, if it is there. It ends at a space or a quote.
 fn value_of<'t>(flag: &str, text: &'t str) -> Option<&'t str> {
     let mark = format!("--{flag}");
     let rest = text.match_indices(&mark).find_map(|(at, _)| text.get(at + mark.len()..)?.strip_prefix(['=', ' ']))?;
