@@ -146,25 +146,6 @@ fn pods_of_several_workloads_that_need_each_other_share_one_host() {
     assert_eq!((plan.unschedulable.len(), plan.launches.len()), (0, 1));
 }
 
-/// No zone is better than another for the followers, so they use what the others leave of their nodes.
-#[test]
-fn pods_whose_leaders_are_in_every_zone_share_the_nodes_of_all_zones() {
-    let mut leader = app("web", 1500);
-    leader.topology_spread = vec![spread(label::ZONE, 1)];
-    let mut follower = app("follower", 500);
-    follower.pod_affinity = vec![affinity(label::ZONE, false, "web")];
-    let mut cluster = Cluster::new();
-    let plan = cluster.pending("leader", 3, &leader).pending("follower", 3, &follower).plan();
-    assert_eq!(launched(&plan), vec![("c5.large".to_owned(), 2); 3]);
-    // kube-scheduler does not bind them to a node without the label.
-    cluster.node("n1", "c5.2xlarge").labels.remove(label::ZONE);
-    let plan = cluster.plan();
-    assert_eq!((plan.unschedulable.len(), kept(&plan)), (0, vec![]));
-    // Without a leader in the third zone, they stay in the zones of the others.
-    let plan = Cluster::new().pending("leader", 2, &leader).pending("follower", 8, &follower).plan();
-    assert_eq!((plan.unschedulable.len(), distinct(&plan, |one| &one.zone)), (0, vec!["zone-a", "zone-b"]));
-}
-
 /// The node in the other zone has room for the leader, but not for its followers.
 #[test]
 fn pods_do_not_start_on_a_node_in_a_zone_where_their_followers_have_no_place() {

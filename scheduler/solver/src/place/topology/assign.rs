@@ -1,15 +1,13 @@
 //! Assigns pods to domain tuples, the emptiest first.
 
-use super::domain_tuples::{DomainTuple, DomainTuples};
+use super::domain_tuples::DomainTuple;
 use super::group_constraint::GroupConstraint;
-use super::groups::Group;
 use crate::input::context::SolveContext;
 use crate::input::existing_nodes::takes_some;
 use crate::place::hostname_topology::HostRule;
 use crate::place::pod_groups::{self, PodGroup};
 use crate::place::{State, allowed, put_some};
 use plimsoll_model::index::{Id, IndexVec};
-use plimsoll_model::names::label;
 use plimsoll_model::snapshot::{Pod, PodShape};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -136,10 +134,7 @@ fn assign_group<'a>(
     pod_group.on_one_node = starts;
     let tuples = context.tuples(shape);
     let relevant = context.topology.relevant(shape);
-    let mut constraints: Vec<GroupConstraint<'_>> =
-        relevant.iter().map(|group| GroupConstraint::new(context, state, shape, *group, &tuples)).collect();
-    // Moved pods are assigned to zones in which existing nodes have room.
-    if relevant.is_empty() || (!state.moving && follow_in_any_zone(context, &relevant, &constraints, &tuples)) {
+    if relevant.is_empty() {
         let count = i64::try_from(pod_group.pods.len()).unwrap_or(i64::MAX);
         // The pods go wherever there is capacity.
         state.counts.add_anywhere(context, shape, count);
@@ -154,6 +149,8 @@ fn assign_group<'a>(
     };
     let most: IndexVec<DomainTuple, usize> =
         tuples.all.iter().map(|tuple| if caps.is_empty() { usize::MAX } else { cap(tuple) }).collect();
+    let mut constraints: Vec<GroupConstraint<'_>> =
+        relevant.iter().map(|group| GroupConstraint::new(context, state, shape, *group, &tuples)).collect();
     // Pods that a spread constrains but does not count fill no domain. They are divided evenly over the domain tuples,
     // or all go to the preferred zone if one is set.
     let spread = || constraints.iter().filter(|one| one.owner && one.spreads());
@@ -225,20 +222,6 @@ fn assign_group<'a>(
         ready.push(PodGroup { shape, pods, only: Some(Rc::clone(&tuple.only)), on_one_node: pod_group.on_one_node });
     }
     (!pod_group.pods.is_empty()).then_some(pod_group)
-}
-
-/// Whether the pods only follow pods that each possible zone has. No zone is better than another then, and the pods
-/// can use what is left on the nodes of all zones.
-fn follow_in_any_zone(
-    context: &SolveContext<'_>,
-    relevant: &[Id<Group>],
-    constraints: &[GroupConstraint<'_>],
-    tuples: &DomainTuples,
-) -> bool {
-    let is_zone = |group: &Id<Group>| context.topology.groups[*group].key == label::ZONE;
-    let is_met =
-        |one: &GroupConstraint<'_>| one.only_follows() && tuples.all.ids().all(|tuple| one.permits(tuple, false));
-    tuples.all_labelled && relevant.iter().all(is_zone) && constraints.iter().all(is_met)
 }
 
 /// Whether pods of the shape start a group on a host. `None` if they must wait for other pods.

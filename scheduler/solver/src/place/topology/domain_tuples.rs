@@ -27,8 +27,6 @@ pub(crate) struct DomainTuple {
 #[derive(Debug, Default)]
 pub(crate) struct DomainTuples {
     pub(super) all: IndexVec<DomainTuple, DomainTuple>,
-    /// Whether there are tuples, and each existing node that admits the shape has a value for all keys.
-    pub(super) all_labelled: bool,
     /// Per spread group: the domains that count.
     pub(super) eligible: BTreeMap<Id<Group>, Rc<BTreeSet<String>>>,
     /// Per relevant group: its domains.
@@ -165,8 +163,7 @@ impl DomainTuples {
             (*group, View::new(key, &all, eligible.get(group).map(Rc::as_ref)))
         };
         let views = relevant.iter().map(view).collect();
-        let all_labelled = !all.is_empty() && there.iter().flatten().all(Option::is_some);
-        Self { all, all_labelled, eligible, views }
+        Self { all, eligible, views }
     }
 }
 

@@ -76,11 +76,6 @@ impl<'w> GroupConstraint<'w> {
         matches!(self.kind, GroupKind::TopologySpread { .. })
     }
 
-    /// Whether the pods follow others because of the group, and no pod follows them.
-    pub(super) fn only_follows(&self) -> bool {
-        matches!(self.kind, GroupKind::PodAffinity) && self.owner && !self.itself
-    }
-
     /// Number of members in the domain of the tuple if the group is a spread, otherwise 0.
     pub(super) fn domain_count(&self, tuple: Id<DomainTuple>) -> i64 {
         let full = |domain: Id<Domain>| self.counts[domain].0;
