@@ -254,7 +254,8 @@ fn magnitude(whole: &str, fraction: &str, scale: Scale) -> i128 {
 /// so that no list of digits is needed.
 fn short_magnitude(whole: &str, scale: Scale) -> Option<i128> {
     let number: u32 = whole.parse().ok()?;
-    let exponent = u32::try_from(scale.decimal + NANO_DIGITS).ok().filter(|exponent| *exponent <= MAX_SHORT_EXPONENT)?;
+    let exponent =
+        u32::try_from(scale.decimal + NANO_DIGITS).ok().filter(|exponent| *exponent <= MAX_SHORT_EXPONENT)?;
     Some(((i128::from(number) * 10_i128.pow(exponent)) << scale.binary).min(MAX_NANOS))
 }
 

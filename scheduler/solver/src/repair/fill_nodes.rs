@@ -43,9 +43,16 @@ const STRATEGIES: [(CapacityAssumption, bool); 5] = [
     (CapacityAssumption::Dearest, false),
 ];
 
+/// Whether the launch may become one of several types.
+fn has_several_types(launch: &Launch) -> bool {
+    let mut types = launch.offerings.iter().map(|offering| &offering.instance_type);
+    let first = types.next();
+    types.any(|other| Some(other) != first)
+}
+
 /// Places pods with this strategy. Returns whether pods were placed.
 fn add(best: &mut Best<'_>, (capacity, may_launch): (CapacityAssumption, bool)) -> bool {
-    if capacity != CapacityAssumption::Least && best.plan.launches.is_empty() {
+    if capacity != CapacityAssumption::Least && !best.plan.launches.iter().any(has_several_types) {
         // The assumption makes no difference.
         return false;
     }

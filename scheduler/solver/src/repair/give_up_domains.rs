@@ -15,7 +15,7 @@ use plimsoll_model::identity::{CatalogId, ShapeId};
 use plimsoll_model::names::label;
 use plimsoll_model::plan::Plan;
 use plimsoll_model::requirements::{NodeSelectorRequirement, NodeSelectorTerm, Operator};
-use plimsoll_model::snapshot::{NodePool, PodShape, PodState, Snapshot, SnapshotIndex};
+use plimsoll_model::snapshot::{NodePool, PodAffinityTerm, PodShape, PodState, Snapshot, SnapshotIndex};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Unplaced pods that are spread over the same key.
@@ -98,10 +98,19 @@ fn give_up_for(best: &mut Best<'_>, index: &SnapshotIndex, waiting: &Waiting, sc
     }
 }
 
-/// Whether some of the pods must be near others.
+/// Whether some of the pods must be near pending pods. Pods that run stay where they are.
 fn follows(snapshot: &Snapshot, waiting: &Waiting) -> bool {
+    let pending = pending_shapes(snapshot);
+    let leaders: Vec<&PodShape> = snapshot.shapes.iter().filter(|shape| pending.contains(&shape.id)).collect();
+    let selects = |term: &PodAffinityTerm, leader: &PodShape| {
+        term.namespaces.contains(&leader.namespace)
+            && term.selector.as_ref().is_some_and(|selector| selector.matches(&leader.labels))
+    };
     let mut shapes = snapshot.shapes.iter().filter(|shape| waiting.shapes.contains(&shape.id));
-    shapes.any(|shape| shape.pod_affinity.iter().any(|one| !one.anti && one.weight.is_none()))
+    shapes.any(|shape| {
+        let mut terms = shape.pod_affinity.iter().filter(|one| !one.anti && one.weight.is_none());
+        terms.any(|term| leaders.iter().any(|leader| selects(term, leader)))
+    })
 }
 
 /// Gives up all domains but one, and not the one with the most pods. It may have these only because the pods that they
@@ -116,9 +125,13 @@ fn keep_one(
     let all = closable(best, &best.plan, waiting, existing, &[]);
     for kept in all.iter().take(all.len().saturating_sub(1)).take(retries::FEW) {
         let mut given_up: Vec<String> = all.iter().filter(|one| *one != kept).cloned().collect();
-        if let Attempt::Accepted = best.attempt(closed(start, waiting, &given_up, scope), false) {
-            reopen(best, start, waiting, &mut given_up, 0, scope);
-            return;
+        match best.attempt(closed(start, waiting, &given_up, scope), false) {
+            Attempt::Accepted => {
+                reopen(best, start, waiting, &mut given_up, 0, scope);
+                return;
+            }
+            Attempt::Rejected(_) => {}
+            Attempt::OutOfWork => return,
         }
     }
 }
