@@ -52,7 +52,7 @@ pub(crate) struct TermCounts {
 impl TermCounts {
     fn new(term: &PodAffinityTerm, shapes: &[PodShape], nodes: &[Node]) -> Self {
         let domains = Domains::new(&term.topology_key, nodes);
-        let matched = shapes.iter().map(|shape| matches(term, shape)).collect();
+        let matched = shapes.iter().map(|shape| term.selects(shape)).collect();
         Self { matched, counts: vec![(0, 0); domains.count], domains }
     }
 
@@ -83,8 +83,8 @@ impl RequiredAffinity {
         let empty = |domains: Domains| (vec![0; domains.count], domains);
         Some(Self {
             terms: terms.iter().map(|term| empty(Domains::new(&term.topology_key, nodes))).collect(),
-            matched: shapes.iter().map(|shape| terms.iter().all(|term| matches(term, shape))).collect(),
-            matched_by_any: shapes.iter().map(|shape| terms.iter().any(|term| matches(term, shape))).collect(),
+            matched: shapes.iter().map(|shape| terms.iter().all(|term| term.selects(shape))).collect(),
+            matched_by_any: shapes.iter().map(|shape| terms.iter().any(|term| term.selects(shape))).collect(),
             total: 0,
         })
     }
@@ -151,9 +151,4 @@ impl ScoredTerm {
         let own = if self.preferred && self.owner == shape { matched } else { 0 };
         self.weight * (own + if is_set(&self.counts.matched, shape) { owners } else { 0 })
     }
-}
-
-fn matches(term: &PodAffinityTerm, shape: &PodShape) -> bool {
-    term.namespaces.contains(&shape.namespace)
-        && term.selector.as_ref().is_some_and(|selector| selector.matches(&shape.labels))
 }

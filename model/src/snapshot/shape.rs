@@ -140,6 +140,15 @@ pub struct PodAffinityTerm {
     pub namespaces: Vec<String>,
 }
 
+impl PodAffinityTerm {
+    /// Whether the term selects the pods of this shape.
+    #[must_use]
+    pub fn selects(&self, shape: &PodShape) -> bool {
+        self.namespaces.contains(&shape.namespace)
+            && self.selector.as_ref().is_some_and(|selector| selector.matches(&shape.labels))
+    }
+}
+
 /// Topology of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct VolumeTopology {

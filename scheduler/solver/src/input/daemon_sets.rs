@@ -137,11 +137,7 @@ fn avoids(pool: &PoolView<'_>, shape: &PodShape, daemon: &PodShape, offering: Id
     };
     let excludes = |one: &PodShape, other: &PodShape| {
         one.pod_affinity.iter().any(|term| {
-            term.anti
-                && term.weight.is_none()
-                && term.namespaces.contains(&other.namespace)
-                && term.selector.as_ref().is_some_and(|selector| selector.matches(&other.labels))
-                && labelled(&term.topology_key)
+            term.anti && term.weight.is_none() && term.selects(other) && labelled(&term.topology_key)
         })
     };
     excludes(shape, daemon) || excludes(daemon, shape)

@@ -15,7 +15,7 @@ use plimsoll_model::identity::{CatalogId, ShapeId};
 use plimsoll_model::names::label;
 use plimsoll_model::plan::Plan;
 use plimsoll_model::requirements::{NodeSelectorRequirement, NodeSelectorTerm, Operator};
-use plimsoll_model::snapshot::{NodePool, PodAffinityTerm, PodShape, PodState, Snapshot, SnapshotIndex};
+use plimsoll_model::snapshot::{NodePool, PodShape, PodState, Snapshot, SnapshotIndex};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Unplaced pods that are spread over the same key.
@@ -102,14 +102,10 @@ fn give_up_for(best: &mut Best<'_>, index: &SnapshotIndex, waiting: &Waiting, sc
 fn follows(snapshot: &Snapshot, waiting: &Waiting) -> bool {
     let pending = pending_shapes(snapshot);
     let leaders: Vec<&PodShape> = snapshot.shapes.iter().filter(|shape| pending.contains(&shape.id)).collect();
-    let selects = |term: &PodAffinityTerm, leader: &PodShape| {
-        term.namespaces.contains(&leader.namespace)
-            && term.selector.as_ref().is_some_and(|selector| selector.matches(&leader.labels))
-    };
     let mut shapes = snapshot.shapes.iter().filter(|shape| waiting.shapes.contains(&shape.id));
     shapes.any(|shape| {
         let mut terms = shape.pod_affinity.iter().filter(|one| !one.anti && one.weight.is_none());
-        terms.any(|term| leaders.iter().any(|leader| selects(term, leader)))
+        terms.any(|term| leaders.iter().any(|leader| term.selects(leader)))
     })
 }
 

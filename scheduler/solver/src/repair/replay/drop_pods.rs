@@ -133,8 +133,7 @@ fn without_self_affinity(snapshot: &Snapshot, shapes: &[ShapeId]) -> Option<Snap
 /// Keys of labels by which a pod matches its own required pod affinity.
 fn own_terms(shape: &PodShape) -> BTreeSet<String> {
     let required = shape.pod_affinity.iter().filter(|term| !term.anti && term.weight.is_none());
-    let own = required.filter(|term| term.namespaces.contains(&shape.namespace));
-    let selectors = own.filter_map(|term| term.selector.as_ref()).filter(|selector| selector.matches(&shape.labels));
+    let selectors = required.filter(|term| term.selects(shape)).filter_map(|term| term.selector.as_ref());
     let keys = selectors.flat_map(|selector| {
         let expressions = selector.match_expressions.iter().map(|one| &one.key);
         selector.match_labels.keys().chain(expressions).cloned()
