@@ -99,6 +99,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "catalog",
             "cli",
             "invariants",
+            "kubesched",
             "model",
             "proto",
             "recording",

@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::{Node as KubeNode, NodeCondition, NodeSpec, Node
 use k8s_openapi::api::storage::v1::{CSINode, CSINodeDriver, CSINodeSpec, VolumeNodeResources};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use plimsoll_kubesched::volumes;
 use plimsoll_model::catalog::{CapacityType, InstanceType, Offering};
 use plimsoll_model::names::{label, taint};
 use plimsoll_model::plan::Launch;
@@ -16,10 +17,6 @@ use plimsoll_model::taints::{Taint, TaintEffect};
 use std::collections::BTreeMap;
 
 const EBS_DRIVER: &str = "ebs.csi.aws.com";
-/// EBS volume limits of nodes on the Nitro system and on older systems.
-const EBS_ON_NITRO: i32 = 25;
-const EBS_ON_XEN: i32 = 39;
-const HYPERVISOR: &str = "karpenter.k8s.aws/instance-hypervisor";
 
 /// A node of a case, with its name in plan and manifests.
 #[derive(Debug, Clone, PartialEq)]
@@ -146,11 +143,10 @@ impl CaseNode {
         node
     }
 
-    /// CSINode of the EBS driver on the node, with the volume limit of Kubernetes. Existing nodes have a CSINode in the
-    /// manifests, or none.
+    /// CSINode of the EBS driver on the node, with the volume limit that plans assume for the instance type. Existing
+    /// nodes have a CSINode in the manifests, or none.
     pub(super) fn driver(&self, isolation: &Isolation) -> Option<CSINode> {
-        let xen = self.labels.get(HYPERVISOR).is_some_and(|name| name == "xen");
-        let count = if xen { EBS_ON_XEN } else { EBS_ON_NITRO };
+        let count = i32::try_from(volumes::usual_limit(EBS_DRIVER, &self.labels, false)).ok();
         let name = isolation.name(&self.name);
         let mut labels = BTreeMap::new();
         isolation.node_labels(&mut labels);
@@ -158,7 +154,7 @@ impl CaseNode {
             name: EBS_DRIVER.to_owned(),
             node_id: name.clone(),
             topology_keys: Some(vec![label::ZONE.to_owned()]),
-            allocatable: Some(VolumeNodeResources { count: Some(count) }),
+            allocatable: Some(VolumeNodeResources { count }),
         };
         self.bought.then(|| CSINode {
             metadata: ObjectMeta { name: Some(name), labels: Some(labels), ..ObjectMeta::default() },
@@ -335,6 +331,25 @@ mod tests {
         assert_eq!(labels.get("failure-domain.beta.kubernetes.io/zone").map(String::as_str), Some("test-1b"));
         let allocatable = object.status.and_then(|status| status.allocatable).unwrap_or_default();
         assert_eq!(allocatable.get("cpu").map(|it| it.0.as_str()), Some("1930m"));
+    }
+
+    #[test]
+    fn a_new_node_has_the_volume_limit_of_its_type() {
+        let limit = |family: &str, bought| {
+            let node = CaseNode {
+                name: "launch-0".to_owned(),
+                labels: BTreeMap::from([(label::INSTANCE_FAMILY.to_owned(), family.to_owned())]),
+                taints: Vec::new(),
+                allocatable: Resources::new(),
+                cordoned: false,
+                bought,
+                capacity: Resources::new(),
+                what: String::new(),
+            };
+            let made = node.driver(&Isolation::new(7, ["launch-0".to_owned()]))?;
+            made.spec.drivers.first().and_then(|driver| driver.allocatable.as_ref()?.count)
+        };
+        assert_eq!((limit("r8i2", true), limit("m5", true), limit("m5", false)), (Some(30), Some(25), None));
     }
 
     #[test]
