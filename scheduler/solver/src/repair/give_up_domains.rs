@@ -7,11 +7,11 @@
 //! fewest pods first. For pods that must be near others, all domains but one are given up, too. The spread still holds
 //! over all other domains.
 
-use super::{Attempt, Best, projection, spread_over, unplaced_by_shape};
+use super::{Attempt, Best, projection, spread_over, unplaced_by_shape, unplaced_pods};
 use crate::retries;
 use plimsoll_kubesched::spread;
 use plimsoll_model::catalog::Catalog;
-use plimsoll_model::identity::{CatalogId, ShapeId};
+use plimsoll_model::identity::{CatalogId, PodUid, ShapeId};
 use plimsoll_model::names::label;
 use plimsoll_model::plan::Plan;
 use plimsoll_model::requirements::{NodeSelectorRequirement, NodeSelectorTerm, Operator};
@@ -70,6 +70,7 @@ enum Scope {
 /// `index` is that of the original snapshot.
 fn give_up_for(best: &mut Best<'_>, index: &SnapshotIndex, waiting: &Waiting, scope: Scope) {
     let start = best.start();
+    let before: BTreeSet<PodUid> = unplaced_pods(best.inputs.snapshot, &best.plan).into_iter().cloned().collect();
     let existing = counts(best.inputs.snapshot, index, waiting);
     let mut given_up: Vec<String> = Vec::new();
     let mut latest = best.plan.clone();
@@ -96,6 +97,7 @@ fn give_up_for(best: &mut Best<'_>, index: &SnapshotIndex, waiting: &Waiting, sc
     if waits(best) && follows(best.inputs.snapshot, waiting) {
         keep_one(best, &start, waiting, &existing, scope);
     }
+    keep_domains(best, start, &before);
 }
 
 /// Whether some of the pods must be near pending pods. Pods that run stay where they are.
@@ -130,6 +132,21 @@ fn keep_one(
             Attempt::OutOfWork => return,
         }
     }
+}
+
+/// If pods that were placed `before` lose their place, only these pods may have made the domains unavailable. Keeps all
+/// domains if the other pods are then placed without them, too.
+fn keep_domains(best: &mut Best<'_>, start: Snapshot, before: &BTreeSet<PodUid>) {
+    let snapshot = best.inputs.snapshot;
+    let unplaced = unplaced_pods(snapshot, &best.plan);
+    let lost = unplaced.iter().filter(|uid| !before.contains(**uid));
+    let lost: BTreeSet<&ShapeId> = lost.filter_map(|uid| Some(&snapshot.pod(uid)?.shape)).collect();
+    if lost.is_empty() {
+        return;
+    }
+    let mut changed_snapshot = start;
+    changed_snapshot.pods.retain(|pod| !lost.contains(&pod.shape) || !unplaced.contains(&pod.uid));
+    best.attempt(changed_snapshot, true);
 }
 
 /// Reopens domains that were given up unnecessarily: each after the first `needed`, except for the last one.
