@@ -37,6 +37,18 @@ impl<'a> Work<'a> {
         self.left.set(self.left.get().saturating_sub(steps));
     }
 
+    /// Sets half of the work that is left aside, and returns how much. What is done next cannot use it up.
+    pub(crate) fn set_half_aside(&self) -> usize {
+        let aside = self.left.get() / 2;
+        self.left.update(|left| left.saturating_sub(aside));
+        aside
+    }
+
+    /// Adds work that was set aside.
+    pub(crate) fn give_back(&self, aside: usize) {
+        self.left.update(|left| left.saturating_add(aside));
+    }
+
     /// Like [`Self::spend`], for a plan for `snapshot`.
     pub(crate) fn spend_plan(&self, snapshot: &Snapshot) -> bool {
         self.spend((snapshot.pods.len() + snapshot.nodes.len()).saturating_mul(CHECKS_PER_OBJECT))
@@ -57,6 +69,16 @@ mod tests {
         let work = Work::new(&cancel);
         assert!(!work.spend(CHECKS + 1), "more than the budget");
         assert!(!work.spend(1), "nothing is left after that");
+    }
+
+    #[test]
+    fn half_of_the_work_can_be_set_aside() {
+        let cancel = Cancel::default();
+        let work = Work::new(&cancel);
+        let aside = work.set_half_aside();
+        assert!(!work.spend(CHECKS / 2 + 1) && !work.spend(1));
+        work.give_back(aside);
+        assert!(work.spend(CHECKS / 2) && !work.spend(1));
     }
 
     #[test]

@@ -5,14 +5,17 @@
 //! this pod is bound to the other, emptier node, a large pod is stranded.
 
 use super::builder::*;
+use crate::place::launch::pod_ref;
 use crate::repair::moves::Moves;
 use crate::repair::replay::improve;
 use crate::repair::{Inputs, Overlaid, Repair, Variant, Work};
-use crate::{Cancel, ReplayReport, replay};
+use crate::{Cancel, ReplayReport, replay, solve};
 use plimsoll_model::identity::NodeName;
 use plimsoll_model::names::label;
-use plimsoll_model::plan::{Placement, Plan, PodRef};
+use plimsoll_model::plan::{Placement, Plan, PlanOptions, PodRef, Unschedulable};
 use plimsoll_model::requirements::Operator;
+use plimsoll_model::snapshot::Snapshot;
+use std::sync::Arc;
 
 /// Adds nodes with capacity for six cores in zone-a, and for five cores in zone-b, which has plenty of memory.
 fn tight(mut cluster: Cluster) -> Cluster {
@@ -99,6 +102,32 @@ fn pods_go_to_other_nodes_of_the_plan_if_that_strands_none() {
     if replayed(&cluster, &better).stranding == 0 {
         assert_eq!(improve(&repair(), &better), None);
     }
+}
+
+/// The first move, which gives up zones, uses all the work that it has. Another move finds the place on the node.
+#[test]
+fn a_move_leaves_work_for_the_others() {
+    let mut web = app("web", 1000);
+    web.topology_spread = vec![spread(label::ZONE, 1)];
+    let mut cluster = Cluster::new();
+    cluster.node("n1", "c5.large");
+    cluster.pending("web", 1, &web).snapshot.sort();
+    let pod = pod_ref(&cluster.snapshot.pods[0]);
+    let nothing = Plan { unschedulable: vec![Unschedulable { pod, reasons: Arc::default() }], ..Plan::default() };
+    let (catalogs, overlaid) = (cluster.catalogs(), Overlaid::new());
+    let inputs = Inputs { snapshot: &cluster.snapshot, catalogs: &catalogs, overlaid: &overlaid };
+    let (moves, cancel) = (Moves::default(), Cancel::default());
+    let work = Work::new(&cancel);
+    let replan = |other: &Snapshot, _: Variant| {
+        if other.node_pools.is_empty() {
+            return solve(other, &catalogs, &PlanOptions::default());
+        }
+        work.spend(usize::MAX);
+        nothing.clone()
+    };
+    let repair = Repair { inputs, moves: &moves, work: &work, replan: &replan };
+    let (plan, changed) = repair.run(nothing.clone(), false);
+    assert_eq!((kept(&plan), changed), (vec![("n1", 1)], true));
 }
 
 #[test]
