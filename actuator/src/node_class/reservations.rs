@@ -7,7 +7,7 @@ use crate::ports::{CapacityReservation as Described, CloudError};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use plimsoll_api::ec2_node_class::{CapacityReservation, EC2NodeClassStatus, ReservationState, ReservationType};
-use plimsoll_api::{AmiFamily, EC2NodeClass};
+use plimsoll_api::{AmiFamily, EC2NodeClass, EC2NodeClassSpec};
 use std::time::Duration;
 
 /// How long before its end a Capacity Block is given up. EC2 takes the instances 30 minutes before the end; the rest is
@@ -25,12 +25,12 @@ pub(super) async fn resolve(deps: &NodeClasses, class: &EC2NodeClass) -> Result<
     deps.ledger.with(|ledger| {
         described.iter().for_each(|reservation| ledger.set_reservation(&reservation.id, reservation.free, now));
     });
-    Ok(in_status(described, class.spec.effective_ami_family(), deps.clock.now()))
+    Ok(in_status(described, &class.spec, deps.clock.now()))
 }
 
-/// Reservations that nodes of this family can use and that have not ended, sorted by id.
-fn in_status(mut described: Vec<Described>, family: AmiFamily, now: Timestamp) -> Vec<CapacityReservation> {
-    described.retain(|reservation| suits(&reservation.platform, family));
+/// Reservations that nodes of the class can use and that have not ended, sorted by id.
+fn in_status(mut described: Vec<Described>, spec: &EC2NodeClassSpec, now: Timestamp) -> Vec<CapacityReservation> {
+    described.retain(|reservation| suits(&reservation.platform, spec));
     let listed = |reservation: Described| {
         let ends = reservation.ends.and_then(|ends| Timestamp::from_millisecond(ends.0).ok());
         let is_block = reservation.kind == ReservationType::CapacityBlock;
@@ -52,11 +52,15 @@ fn in_status(mut described: Vec<Described>, family: AmiFamily, now: Timestamp) -
     reservations
 }
 
-/// Whether EC2 launches images of this family in a reservation for this operating system. Which one a custom image is
-/// billed as is not known.
-fn suits(platform: &str, family: AmiFamily) -> bool {
-    let is_any = platform.is_empty() || family == AmiFamily::Custom;
-    is_any || platform.starts_with("Windows") == family.is_windows()
+/// Whether EC2 may launch the images of the class in a reservation for this platform. The platform of the images that
+/// AWS publishes is known. Others may be of a platform such as Red Hat Enterprise Linux.
+fn suits(platform: &str, spec: &EC2NodeClassSpec) -> bool {
+    let family = spec.effective_ami_family();
+    let is_published = family == AmiFamily::Bottlerocket
+        || spec.effective_ami_selector_terms().iter().all(|term| term.alias.is_some());
+    let plain = if family.is_windows() { "Windows" } else { "Linux/UNIX" };
+    let is_same_system = platform.starts_with("Windows") == family.is_windows();
+    platform.is_empty() || platform == plain || (!is_published && is_same_system)
 }
 
 /// Time until a reservation of the status expires or ends; `None` if none does.
@@ -74,8 +78,22 @@ pub(super) fn next_change(status: &EC2NodeClassStatus, now: Timestamp) -> Option
 mod tests {
     use super::*;
     use plimsoll_api::ec2_node_class::InstanceMatchCriteria;
+    use serde_json::json;
 
     const NOW: &str = "2026-01-02T03:00:00Z";
+
+    /// A class with images of this family, by alias or else by id.
+    fn class(family: AmiFamily, alias: Option<&str>) -> EC2NodeClassSpec {
+        let term = match alias {
+            Some(alias) => json!({"alias": alias}),
+            None => json!({"id": "ami-1"}),
+        };
+        EC2NodeClassSpec {
+            ami_family: Some(family),
+            ami_selector_terms: serde_json::from_value(json!([term])).unwrap(),
+            ..EC2NodeClassSpec::default()
+        }
+    }
 
     fn at(time: &str) -> Timestamp {
         time.parse().unwrap()
@@ -108,7 +126,7 @@ mod tests {
             described("cr-1", Default, None),
             described("cr-0", Default, Some(NOW)),
         ];
-        let listed = in_status(all, AmiFamily::AL2023, at(NOW));
+        let listed = in_status(all, &class(AmiFamily::AL2023, None), at(NOW));
         let states: Vec<_> = listed.iter().map(|one| (one.id.as_str(), one.state)).collect();
         let (active, expiring) = (ReservationState::Active, ReservationState::Expiring);
         assert_eq!(states, [("cr-1", active), ("cr-2", expiring), ("cr-3", active), ("cr-4", active)]);
@@ -118,12 +136,12 @@ mod tests {
     }
 
     #[test]
-    fn only_reservations_for_the_operating_system_of_the_class_are_listed() {
+    fn only_reservations_for_the_platform_of_the_class_are_listed() {
         let of = |id: &str, platform: &str| Described {
             platform: platform.to_owned(),
             ..described(id, ReservationType::Default, None)
         };
-        let listed = |family| -> Vec<String> {
+        let listed = |spec: &EC2NodeClassSpec| -> Vec<String> {
             let all = [
                 of("cr-1", "Linux/UNIX"),
                 of("cr-2", "Red Hat Enterprise Linux"),
@@ -131,10 +149,16 @@ mod tests {
                 of("cr-4", "Windows with SQL Server Standard"),
                 of("cr-5", ""),
             ];
-            in_status(all.into(), family, at(NOW)).into_iter().map(|one| one.id).collect()
+            in_status(all.into(), spec, at(NOW)).into_iter().map(|one| one.id).collect()
         };
-        assert_eq!(listed(AmiFamily::AL2023), ["cr-1", "cr-2", "cr-5"]);
-        assert_eq!(listed(AmiFamily::Windows2022), ["cr-3", "cr-4", "cr-5"]);
-        assert_eq!(listed(AmiFamily::Custom).len(), 5, "EC2 decides");
+        assert_eq!(listed(&class(AmiFamily::AL2023, None)), ["cr-1", "cr-2", "cr-5"]);
+        assert_eq!(listed(&class(AmiFamily::Custom, None)), ["cr-1", "cr-2", "cr-5"], "its nodes run Linux");
+        assert_eq!(listed(&class(AmiFamily::Windows2022, None)), ["cr-3", "cr-4", "cr-5"]);
+        // The platform of the images that AWS publishes is known.
+        assert_eq!(listed(&class(AmiFamily::AL2023, Some("al2023@latest"))), ["cr-1", "cr-5"]);
+        assert_eq!(listed(&class(AmiFamily::Windows2022, Some("windows2022@latest"))), ["cr-3", "cr-5"]);
+        assert_eq!(listed(&class(AmiFamily::Bottlerocket, None)), ["cr-1", "cr-5"]);
+        let default = EC2NodeClassSpec { ami_selector_terms: None, ..class(AmiFamily::AL2023, None) };
+        assert_eq!(listed(&default), ["cr-1", "cr-5"], "without terms, the images are those of an alias");
     }
 }
