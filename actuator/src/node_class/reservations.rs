@@ -30,7 +30,14 @@ pub(super) async fn resolve(deps: &NodeClasses, class: &EC2NodeClass) -> Result<
 
 /// Reservations that nodes of the class can use and that have not ended, sorted by id.
 fn in_status(mut described: Vec<Described>, spec: &EC2NodeClassSpec, now: Timestamp) -> Vec<CapacityReservation> {
-    described.retain(|reservation| suits(&reservation.platform, spec));
+    described.retain(|reservation| {
+        let (id, platform) = (&reservation.id, &reservation.platform);
+        let suits = suits(platform, spec);
+        if !suits {
+            tracing::warn!(id, platform, "capacity reservation left out: it is for another platform than the images");
+        }
+        suits
+    });
     let listed = |reservation: Described| {
         let ends = reservation.ends.and_then(|ends| Timestamp::from_millisecond(ends.0).ok());
         let is_block = reservation.kind == ReservationType::CapacityBlock;
