@@ -132,9 +132,16 @@ fn cheapest<'a>(catalog: &'a Catalog, resolved: &Resolved, pool: Option<&NodePoo
     };
     let fits = |instance_type: &&InstanceType| {
         // Labels of the NodePool itself and of an offering do not depend on the type.
-        let allows = |requirement: &Requirement| match label_value(instance_type, &requirement.key) {
-            Some(value) => requirement.has(value),
-            None => !label::is_of_type(&requirement.key) || requirement.allows_absence(),
+        let allows = |requirement: &Requirement| {
+            let value = match requirement.key.as_str() {
+                // The catalog has the group of the written status, which a new class does not have yet.
+                label::PLACEMENT_GROUP_ID => resolved.placement_group.as_ref().map(|group| group.id.as_str()),
+                key => label_value(instance_type, key),
+            };
+            match value {
+                Some(value) => requirement.has(value),
+                None => !label::is_of_type(&requirement.key) || requirement.allows_absence(),
+            }
         };
         resolved.image_for(instance_type).is_some()
             && resolved.subnets.iter().any(|subnet| offers(instance_type, &subnet.zone))

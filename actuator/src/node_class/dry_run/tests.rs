@@ -4,6 +4,7 @@ use crate::ports::LaunchTemplate;
 use crate::resolve::{Resolved, ResolvedImage, ResolvedSubnet};
 use crate::settings::Settings;
 use plimsoll_api::NodePool;
+use plimsoll_api::ec2_node_class::{PlacementGroup, PlacementStrategy};
 use plimsoll_model::catalog::{CapacityType, InstanceType, Offering};
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::names::{annotation, tag};
@@ -76,9 +77,13 @@ fn dry_run(pools: &[Arc<NodePool>]) -> Option<DryRun> {
 }
 
 fn dry_run_of(instance_types: Vec<InstanceType>, pools: &[Arc<NodePool>]) -> Option<DryRun> {
+    dry_run_in(&resolved(), instance_types, pools)
+}
+
+fn dry_run_in(resolved: &Resolved, instance_types: Vec<InstanceType>, pools: &[Arc<NodePool>]) -> Option<DryRun> {
     let catalog = Catalog { region: "us-east-1".to_owned(), instance_types };
     let settings = Settings { service_cidr: Some("10.100.0.0/16".to_owned()), ..Settings::default() };
-    DryRun::new(&settings, &class(), &resolved(), &catalog, pools).unwrap()
+    DryRun::new(&settings, &class(), resolved, &catalog, pools).unwrap()
 }
 
 fn template() -> LaunchTemplate {
@@ -142,6 +147,25 @@ fn the_type_has_the_labels_that_its_pool_demands() {
     let labels = json!({"labels": {"karpenter.k8s.aws/instance-category": "m"}});
     Arc::make_mut(&mut labelled).spec.template.metadata = serde_json::from_value(labels).unwrap();
     assert_eq!(asked_type(labelled), "m5.large");
+}
+
+/// The catalog of a new class does not have its group.
+#[test]
+fn a_pool_may_demand_the_placement_group_of_the_status() {
+    let demanded = json!([{"key": "karpenter.k8s.aws/placement-group-id", "operator": "In", "values": ["pg-1"]},
+        {"key": "karpenter.k8s.aws/instance-category", "operator": "In", "values": ["m"]}]);
+    let pools = [pool("a", "default", &demanded)];
+    let asked_type = |group: Option<&str>| {
+        let placement_group = group.map(|id| PlacementGroup {
+            id: id.to_owned(),
+            name: None,
+            strategy: PlacementStrategy::Cluster,
+            partition_count: None,
+        });
+        asked(&dry_run_in(&Resolved { placement_group, ..resolved() }, kinds(), &pools).unwrap()).0
+    };
+    assert_eq!(asked_type(Some("pg-1")), "m5.large");
+    assert_eq!([asked_type(Some("pg-2")), asked_type(None)], ["t3.small", "t3.small"], "the pool has no type");
 }
 
 /// EC2 would refuse them whatever the permissions.
