@@ -57,7 +57,8 @@ fn is_looked_up(class: &EC2NodeClass) -> bool {
 }
 
 /// A class that is not ready has a catalog too, since its existing nodes need prices. The zones of a new class are not
-/// known: its catalog says which types it could use.
+/// known: its catalog says which types it could use. Known limit: if its subnets appear after its first look-up, no
+/// type is available at first, and its first dry run may ask for a type that the class cannot use.
 fn catalog(
     settings: &Settings,
     class: &EC2NodeClass,
