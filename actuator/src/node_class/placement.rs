@@ -70,7 +70,7 @@ pub(super) fn tenancy_problem(class: &EC2NodeClass, pools: &[Arc<NodePool>]) -> 
     };
     let of_class = pools.iter().filter(is_of_class).filter(|pool| names_dedicated(pool));
     let pool = of_class.filter_map(|pool| pool.metadata.name.as_deref()).min()?;
-    Some(format!("{error}, as NodePool {pool} names in spec.template.spec.requirements"))
+    Some(format!("{error}, as NodePool {pool} demands in spec.template"))
 }
 
 #[cfg(test)]
@@ -142,7 +142,7 @@ mod tests {
             [pool("a", "other", "dedicated"), pool("b", "default", "dedicated"), pool("c", "default", "default")];
         let message = tenancy_problem(&class(PlacementStrategy::Spread), &pools).unwrap();
         assert!(message.starts_with("spec.placementGroupSelector: spread placement group pg-1 "), "{message}");
-        assert!(message.ends_with("as NodePool b names in spec.template.spec.requirements"), "{message}");
+        assert!(message.ends_with("as NodePool b demands in spec.template"), "{message}");
         assert_eq!(tenancy_problem(&class(PlacementStrategy::Cluster), &pools), None);
         assert_eq!(tenancy_problem(&class(PlacementStrategy::Spread), &pools[2..]), None);
     }
