@@ -5,37 +5,37 @@
 pub mod blocked_nodes;
 mod blocked_pools;
 mod candidates;
+mod deletion;
 pub mod facts;
 mod lookup;
 pub mod postponed;
 pub mod step;
+mod undo;
 
 use crate::clock::Timestamped;
 use crate::controller_loop::{ControllerLoop, Requeue};
 use crate::durable;
 use crate::events::{Note, Recorder, object, reason};
 use crate::fencing::Fence;
-use crate::io::{ObjectPart, WriteError, Writes};
+use crate::io::{ObjectPart, UpdateResult, WriteError, Writes};
 use crate::ledger::handle::LedgerHandle;
 use crate::ledger::{Admission, Outcome as LedgerOutcome, PlanContext, Rejection, Removal, RemovalFacts, Subject};
 use crate::metrics::ActuatorMetrics;
-use crate::metrics::node_claims::disruption_name;
-use crate::metrics::view::pool_of;
-use crate::nodes::{remove_taint, taints};
+use crate::nodes::taints;
 use crate::state::outcomes::Outcomes;
 use crate::state::zonal_shifts::ZonalShifts;
 use crate::stores::{Stores, WatchedKind};
 use crate::termination::{is_disrupted, taint_disrupted};
+use deletion::{delete, post_removed, report_deleted};
 use facts::{Obstacle, RemovalObjects, RemovalView};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
-use lookup::{claim_of, expected_pods, expires, is_expired, long_drained, node_of, pods_to_move, removal_objects};
+use lookup::{claim_of, expected_pods, expires, is_expired, long_drained, pods_to_move, removal_objects};
 use plimsoll_api::NodeClaim;
 use plimsoll_api::condition::node_claim::{CONDITIONS, DISRUPTION_REASON};
 use plimsoll_api::condition::{Moment, Status};
-use plimsoll_model::execution::{Outcome, OutcomeReason, OutcomeStatus};
 use plimsoll_model::identity::{ActionId, NodeName, PodUid};
-use plimsoll_model::names::{annotation, taint};
+use plimsoll_model::names::annotation;
 use plimsoll_model::plan::Termination;
 use plimsoll_model::snapshot::DisruptionReason;
 use plimsoll_runtime::clock::Clock;
@@ -44,6 +44,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use step::{Observation, Replacements, Step};
 use tokio_util::sync::CancellationToken;
+use undo::undo;
 
 /// Interval between checks; bounds how late a timeout is noticed.
 const POLL_INTERVAL: Duration = Duration::from_secs(10);
@@ -274,14 +275,23 @@ fn replacements(deps: &Removals, command: &Removal) -> Replacements {
 /// Taints the node and writes the reason to the claim.
 async fn mark(deps: &Removals, claim: &NodeClaim, node: &Node, command: &Removal) -> Result<Requeue, WriteError> {
     deps.writes.update(node, ObjectPart::Main, taint_disrupted).await?;
+    write_reason(deps, claim, command).await?;
+    Ok(Some(POLL_INTERVAL))
+}
+
+/// Writes the reason of the removal to the claim, as a condition.
+async fn write_reason(
+    deps: &Removals,
+    claim: &NodeClaim,
+    command: &Removal,
+) -> Result<UpdateResult<NodeClaim>, WriteError> {
     let (why, now) = (command.reason.as_str(), deps.clock.now());
     let change = |claim: &mut NodeClaim| {
         let moment = Moment::of(&claim.metadata, now);
         let conditions = &mut claim.status.get_or_insert_default().conditions;
         CONDITIONS.set(conditions, moment, DISRUPTION_REASON, Status::True, why, why);
     };
-    deps.writes.update(claim, ObjectPart::Status, change).await?;
-    Ok(Some(POLL_INTERVAL))
+    deps.writes.update(claim, ObjectPart::Status, change).await
 }
 
 /// Lists the node's pods live, since the pod watch may lag behind the node watch, and deletes the claim. So no node is
@@ -297,106 +307,8 @@ async fn finish(deps: &Removals, claim: &NodeClaim, node: &Node, command: &Remov
             return undo(deps, claim, Some(command), &cause).await;
         }
     }
-    // Undoing the removal changes the claim. A deletion without a response must not take effect after that.
-    if deps.writes.delete_unchanged(claim).await? {
+    if delete(deps, claim, command).await? {
         report_deleted(deps, claim, Some(node), command);
     }
     Ok(Some(POLL_INTERVAL))
-}
-
-/// Records that the claim of a removal is deleted, and reports it.
-fn report_deleted(deps: &Removals, claim: &NodeClaim, node: Option<&Node>, command: &Removal) {
-    let name = claim.name_any();
-    let message = removing(command);
-    tracing::info!(node_claim = name, node = command.node.as_str(), reason = command.reason.as_str(), "removing node");
-    deps.events.publish(Note::normal(object(claim), reason::DISRUPTION_TERMINATING, message.as_str()));
-    if let Some(node) = node {
-        deps.events.publish(Note::normal(object(node), reason::DISRUPTION_TERMINATING, message.as_str()));
-    }
-    let pool = deps.stores.pools.get(pool_of(claim.metadata.labels.as_ref()));
-    let metrics = &deps.metrics;
-    metrics.claims.disrupted(claim, disruption_name(command.reason), pool.as_deref(), command.pods.len());
-    post_removed(deps, name, command);
-}
-
-fn removing(command: &Removal) -> String {
-    format!("removing node: {}", command.reason.as_str())
-}
-
-/// Records that the claim of a removal is deleted, and posts the outcome.
-fn post_removed(deps: &Removals, name: String, command: &Removal) {
-    let position = deps.ledger.with(|ledger| {
-        ledger.deleting(&name);
-        ledger.position()
-    });
-    deps.metrics.actions.with_label_values(&["termination", "removed"]).inc();
-    deps.outcomes.post(Outcome {
-        action_id: command.action.clone(),
-        status: OutcomeStatus::Removed,
-        reason: None,
-        message: removing(command),
-        node_claim: Some(name),
-        ledger: position,
-    });
-}
-
-/// Removes the taint first, then the command. If the process stops in between, the next leader finds the command
-/// without the taint and starts over or undoes the removal too.
-async fn undo(
-    deps: &Removals,
-    claim: &NodeClaim,
-    command: Option<&Removal>,
-    cause: &str,
-) -> Result<Requeue, WriteError> {
-    let name = claim.name_any();
-    // The deletion may have got no response, and the watch cache may not show it yet: then nothing is left to undo.
-    let live = deps.writes.read_claim(&name).await?;
-    if live.as_ref().is_some_and(|live| live.metadata.uid != claim.metadata.uid) {
-        // Another claim has the name now, and what the ledger has under it.
-        return Ok(Some(POLL_INTERVAL));
-    }
-    if live.as_ref().is_none_or(|live| live.metadata.deletion_timestamp.is_some()) {
-        match command.filter(|_| live.is_some()) {
-            Some(command) => report_deleted(deps, claim, node_of(deps, claim).as_deref(), command),
-            None => deps.ledger.with(|ledger| ledger.deleting(&name)),
-        }
-        return Ok(Some(POLL_INTERVAL));
-    }
-    tracing::info!(node_claim = name, cause, "removal undone");
-    if let Some(node) = node_of(deps, claim).filter(|node| node.metadata.deletion_timestamp.is_none()) {
-        let untaint = |node: &mut Node| remove_taint(node, taint::DISRUPTED);
-        deps.writes.update(&*node, ObjectPart::Main, untaint).await?;
-    }
-    let now = deps.clock.now();
-    let clear = |claim: &mut NodeClaim| {
-        let moment = Moment::of(&claim.metadata, now);
-        if let Some(status) = claim.status.as_mut() {
-            // No other condition depends on it, so it can be cleared.
-            let _cleared = CONDITIONS.clear(&mut status.conditions, moment, DISRUPTION_REASON);
-        }
-    };
-    deps.writes.update(claim, ObjectPart::Status, clear).await?;
-    let forget = |claim: &mut NodeClaim| {
-        claim.annotations_mut().remove(annotation::REMOVAL);
-    };
-    deps.writes.update(claim, ObjectPart::Main, forget).await?;
-    let position = deps.ledger.with(|ledger| {
-        ledger.removal_undone(&name, cause);
-        ledger.position()
-    });
-    let message = format!("removal undone: {cause}");
-    deps.events.publish(Note::warning(object(claim), reason::DISRUPTION_BLOCKED, message).with_cause("undone"));
-    deps.metrics.actions.with_label_values(&["termination", "failed"]).inc();
-    if let Some(command) = command {
-        deps.metrics.disruption.undone(command.reason, !command.replacements.is_empty());
-        deps.outcomes.post(Outcome {
-            action_id: command.action.clone(),
-            status: OutcomeStatus::Failed,
-            reason: Some(OutcomeReason::NodeChanged),
-            message: cause.to_owned(),
-            node_claim: Some(name),
-            ledger: position,
-        });
-    }
-    Ok(None)
 }

@@ -5,7 +5,7 @@ use plimsoll_model::execution::{Outcome, OutcomeStatus};
 use plimsoll_model::names::annotation;
 use plimsoll_model::plan::{Placement, Termination};
 use plimsoll_model::snapshot::DisruptionReason;
-use plimsoll_sim::apiserver::faults::{Distortion, Effect, Matcher, WatchMatcher};
+use plimsoll_sim::apiserver::faults::{Distortion, Effect, Gate, Matcher, WatchMatcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::plimsoll::Role;
@@ -143,6 +143,54 @@ async fn a_deletion_without_a_response_has_no_effect_once_the_removal_is_undone(
     tokio::time::sleep(2 * MINUTE).await;
     assert!(watcher.claim(&claim).is_some_and(|claim| !object::is_deleting(&claim)));
     assert!(!is_tainted(&watcher.world, &node));
+}
+
+/// The deletion arrives between the requests that undo the removal.
+#[tokio::test(start_paused = true)]
+async fn a_deletion_without_a_response_has_no_effect_while_the_removal_is_undone() {
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
+    let faults = watcher.world.server().faults();
+    let deletion = Matcher { name: Some(claim.clone()), ..Matcher::of(Verb::Delete, "nodeclaims") };
+    faults.always(deletion, Effect::Late(Duration::from_secs(3)));
+    watcher.remove("r-1", &node, DisruptionReason::Empty, None).await;
+    watcher.until("the node is tainted", MINUTE, |world| is_tainted(world, &node)).await;
+    // The first deletion is sent by then, and arrives while the taint is being removed.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let (client, name, gate) = (Some(watcher.actuator()), Some(node.clone()), Gate::default());
+    let untaint = Matcher { client, name, ..Matcher::of(Verb::Patch, "nodes") };
+    faults.next(1, untaint, Effect::HoldBefore(gate.clone()));
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"nodeName": node, "containers": [{"name": "main", "image": "example.com/app:1"}]}});
+    watcher.world.apply_object(&pod).unwrap();
+    gate.reached(1).await;
+    let has_arrived = |world: &World| {
+        let audit = world.server().audit();
+        audit.iter().any(|entry| entry.verb == Verb::Delete && entry.name == claim)
+    };
+    assert!(!has_arrived(&watcher.world));
+    watcher.until("the deletion arrives", Duration::from_secs(3), has_arrived).await;
+    gate.open();
+    let undone = |world: &World| !has_command(world, &claim) && !is_tainted(world, &node);
+    watcher.until("the removal is reverted", Duration::from_secs(20), undone).await;
+    tokio::time::sleep(MINUTE).await;
+    assert!(watcher.claim(&claim).is_some_and(|claim| !object::is_deleting(&claim)));
+    assert!(!is_tainted(&watcher.world, &node));
+}
+
+/// The write of the reason failed once the node was tainted.
+#[tokio::test(start_paused = true)]
+async fn a_deleted_claim_has_the_reason_of_its_removal() {
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let status = Matcher { subresource: Some("status"), ..Matcher::of(Verb::Patch, "nodeclaims") };
+    watcher.world.server().faults().next(1, status, Effect::internal_error());
+    watcher.remove("r-1", &node, DisruptionReason::Empty, None).await;
+    let is_deleted =
+        |world: &World| world.get(ResourceId::NODE_CLAIMS, &claim).is_some_and(|claim| object::is_deleting(&claim));
+    watcher.until("the claim is deleted", MINUTE, is_deleted).await;
+    assert!(has_reason(&watcher.world, &claim));
 }
 
 /// Somebody else wrote the taint, or removed the command.
