@@ -38,6 +38,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
+/// Until the next look at a claim whose deletion was refused because the claim has changed. The watch shows the change
+/// earlier, if it does not lag. The claim has waited for minutes, so ten seconds more do not matter.
+const RETRY: Duration = Duration::from_secs(10);
+
 /// Dependencies of the controller.
 #[derive(Clone)]
 pub struct Lifecycle {
@@ -246,7 +250,7 @@ async fn give_up(deps: &Lifecycle, claim: &NodeClaim, timed_out: TimedOut) -> Re
     deps.events.publish(Note::warning(object(claim), reason::TIMED_OUT, message));
     // The registration changes the claim. A deletion without a response must not take effect after that.
     if !deps.writes.delete_unchanged(claim).await? {
-        return Ok(None);
+        return Ok(Some(RETRY));
     }
     let pool = pool_of(claim);
     deps.registrations.note(pool, false);

@@ -1,7 +1,7 @@
 //! Registered claims whose Node is gone, or was created anew. Somebody removed the Node's finalizer and deleted the
 //! Node, while the instance runs on. A kubelet creates its Node only when it starts.
 
-use super::{Lifecycle, REGISTRATION_TIMEOUT, node};
+use super::{Lifecycle, REGISTRATION_TIMEOUT, RETRY, node};
 use crate::controller_loop::Requeue;
 use crate::events::{Note, object, reason};
 use crate::io::{ObjectPart, WriteError};
@@ -97,7 +97,7 @@ impl MissingNodes {
         deps.events.publish(Note::warning(object(claim), reason::TIMED_OUT, message));
         // A Node that comes back changes the claim. A deletion without a response must not take effect after that.
         if !deps.writes.delete_unchanged(claim).await? {
-            return Ok(ControlFlow::Break(()));
+            return Ok(ControlFlow::Continue(Some(RETRY)));
         }
         deps.metrics.claims.disrupted(claim, "garbage_collected", None, 0);
         deps.metrics.claims_collected.with_label_values(&["node_gone"]).inc();

@@ -163,6 +163,16 @@ async fn a_node_that_its_kubelet_creates_again_registers_again() {
     assert!(!object::is_deleting(&watcher.claim(&claim).unwrap()));
 }
 
+/// The API server refuses the deletion once, because somebody has changed the claim.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_changes_when_it_is_deleted_without_its_node_is_deleted_later() {
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (_, node) = watcher.node(&wanted("a-1")).await;
+    watcher.world.server().faults().next(1, Matcher::of(Verb::Delete, "nodeclaims"), Effect::conflict());
+    lose_node(&watcher, &node);
+    watcher.until("claim and instance are deleted", 20 * MINUTE, is_gone).await;
+}
+
 /// The deletion of its claim gets no response, and takes effect after that.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_its_kubelet_creates_again_after_it_was_given_up_stays() {

@@ -338,6 +338,14 @@ async fn instances_that_never_become_nodes_are_given_up() {
     watcher.until("the pool says so", 2 * MINUTE, is_unhealthy).await;
 }
 
+/// The API server refuses the deletion once, because somebody has changed the claim.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_changes_when_it_is_given_up_is_given_up_later() {
+    let (watcher, _) = with_booting_instance().await;
+    watcher.world.server().faults().next(1, Matcher::of(Verb::Delete, "nodeclaims"), Effect::conflict());
+    watcher.until("the instance is given up", 20 * MINUTE, is_gone).await;
+}
+
 /// Its registration is late, and the deletion of its claim, which gets no response, is later.
 #[tokio::test(start_paused = true)]
 async fn an_instance_that_becomes_a_node_after_it_was_given_up_stays() {
