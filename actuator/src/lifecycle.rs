@@ -28,9 +28,11 @@ use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use missing_node::{MissingNodes, NodeState};
 use plimsoll_api::NodeClaim;
-use plimsoll_api::condition::node_claim::{INITIALIZED, LAUNCHED, REGISTERED};
+use plimsoll_api::condition::node_claim::{CONDITIONS, DISRUPTION_REASON, INITIALIZED, LAUNCHED, REGISTERED};
+use plimsoll_api::condition::{Moment, Status};
 use plimsoll_model::identity::NodeName;
 use plimsoll_model::names::{TERMINATION_FINALIZER, label};
+use plimsoll_model::snapshot::DisruptionReason;
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::ControlFlow;
@@ -228,8 +230,18 @@ fn pool_of(claim: &NodeClaim) -> &str {
     claim.labels().get(label::NODE_POOL).map_or("", String::as_str)
 }
 
-/// Deletes an expired claim whose node has no NodePool that plans know. Its drain respects PodDisruptionBudgets.
+/// Marks an expired claim whose node has no NodePool that plans know, and deletes it. By the mark, its drain differs from
+/// that of a claim that a user deletes. It respects PodDisruptionBudgets.
 async fn expire(deps: &Lifecycle, claim: &NodeClaim) -> Result<Requeue, WriteError> {
+    let (why, now) = (DisruptionReason::Expired.as_str(), deps.clock.now());
+    let mark = |claim: &mut NodeClaim| {
+        let moment = Moment::of(&claim.metadata, now);
+        let conditions = &mut claim.status.get_or_insert_default().conditions;
+        CONDITIONS.set(conditions, moment, DISRUPTION_REASON, Status::True, why, why);
+    };
+    if !deps.writes.update(claim, ObjectPart::Status, mark).await?.exists() {
+        return Ok(None);
+    }
     tracing::info!(node_claim = claim.name_any(), "deleting expired NodeClaim, its node has no NodePool");
     deps.writes.delete(claim, None).await?;
     deps.metrics.claims.disrupted(claim, "expired", None, 0);

@@ -3,16 +3,15 @@
 use crate::problems::Fault;
 use crate::{annotations, kube_time};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use plimsoll_api::condition::node_claim::DISRUPTION_REASON;
 use plimsoll_api::{NodeClaim, NodePool};
 use plimsoll_model::identity::ContentHasher;
 use plimsoll_model::names::annotation;
+use plimsoll_model::snapshot::DisruptionReason;
 use plimsoll_model::time::{Millis, Timestamp};
 
 /// The largest jitter in percent. With more, nodes might expire soon after their creation.
 const LARGEST: u32 = 50;
-
-/// How far the clock of the API server may be behind that of the actuator, which deletes expired claims.
-const CLOCK_TOLERANCE: Millis = Millis::from_seconds(60);
 
 /// When a node expires. A node from a file may have neither claim nor creation time. Such a node does not expire.
 #[must_use]
@@ -32,15 +31,15 @@ pub fn expires(claim: Option<&NodeClaim>, pool: Option<&NodePool>, created: Time
     Some(created.plus(Millis(after.0.saturating_sub(earlier.0))))
 }
 
-/// Whether the claim had expired when it was deleted, and no plan removes its node. Such a node is in no NodePool that
-/// plans know, and has no jitter.
+/// Whether the claim was deleted because it had expired, and no plan removes its node. The actuator marks such a claim
+/// first. An expired claim may also be deleted by a user, which is voluntary.
 #[must_use]
 pub fn was_expired(claim: &NodeClaim) -> bool {
     let annotations = claim.metadata.annotations.as_ref();
     let is_planned = annotations.is_some_and(|annotations| annotations.contains_key(annotation::REMOVAL));
-    let expires = expires(Some(claim), None, kube_time::created(&claim.metadata));
-    let deleted = claim.metadata.deletion_timestamp.as_ref().map(kube_time::timestamp);
-    !is_planned && expires.zip(deleted).is_some_and(|(at, deleted)| at <= deleted.plus(CLOCK_TOLERANCE))
+    let expired = DisruptionReason::Expired.as_str();
+    let is_marked = claim.true_condition(DISRUPTION_REASON).is_some_and(|condition| condition.reason == expired);
+    claim.metadata.deletion_timestamp.is_some() && !is_planned && is_marked
 }
 
 /// By how many percent of `expireAfter` nodes of `pool` may expire earlier. Zero without the annotation.
@@ -131,26 +130,25 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_was_expired_if_it_was_deleted_at_its_age_without_a_plan() {
-        let was = |expire_after: &str, deleted: Option<&str>, annotations: &Value| {
-            let mut claim = serde_json::to_value(claim(1, expire_after)).unwrap();
-            claim["metadata"]["creationTimestamp"] = json!("2026-01-05T00:00:00Z");
+    fn a_claim_was_expired_if_it_was_marked_and_deleted_without_a_plan() {
+        let was = |reason: Option<&str>, deleted: Option<&str>, annotations: &Value| {
+            let mut claim = serde_json::to_value(claim(1, "10h")).unwrap();
             claim["metadata"]["deletionTimestamp"] = json!(deleted);
             claim["metadata"]["annotations"] = annotations.clone();
+            let condition = |reason: &str| {
+                json!({"type": "DisruptionReason", "status": "True", "reason": reason, "message": reason,
+                    "lastTransitionTime": "2026-01-05T10:00:00Z"})
+            };
+            claim["status"] = json!({"conditions": reason.map(condition).into_iter().collect::<Vec<_>>()});
             was_expired(&serde_json::from_value(claim).unwrap())
         };
-        let none = json!({});
-        for (deleted, expected) in [
-            (None, false),
-            (Some("2026-01-05T09:58:59Z"), false),
-            (Some("2026-01-05T09:59:00Z"), true),
-            (Some("2026-01-06T00:00:00Z"), true),
-        ] {
-            assert_eq!(was("10h", deleted, &none), expected, "{deleted:?}");
-        }
-        assert!(!was("Never", Some("2026-01-06T00:00:00Z"), &none));
+        let (none, deleted) = (json!({}), Some("2026-01-06T00:00:00Z"));
+        assert!(was(Some("Expired"), deleted, &none));
+        assert!(!was(Some("Expired"), None, &none), "it is not deleted yet");
+        assert!(!was(Some("Interrupted"), deleted, &none));
+        assert!(!was(None, deleted, &none), "a user has deleted it after its age");
         let planned = json!({annotation::REMOVAL: "{}"});
-        assert!(!was("10h", Some("2026-01-06T00:00:00Z"), &planned), "the plan has a reason");
+        assert!(!was(Some("Expired"), deleted, &planned), "the plan has a reason");
     }
 
     #[test]

@@ -162,6 +162,10 @@ fn a_claim_that_expires_without_a_plan_loses_the_same_protection() {
     claim["metadata"]["creationTimestamp"] = json!("1970-01-01T00:01:00Z");
     claim["spec"]["expireAfter"] = json!("1h");
     claim["metadata"]["deletionTimestamp"] = json!("1970-01-01T01:01:00Z");
+    assert!(protects(NOT_SAFE, &claim, 3660), "the drain of a claim that somebody deleted waits for the pod");
+    let marked = json!({"type": "DisruptionReason", "status": "True", "reason": "Expired", "message": "Expired",
+        "lastTransitionTime": "1970-01-01T01:01:00Z"});
+    claim["status"]["conditions"] = json!([marked]);
     assert!(!protects(NOT_SAFE, &claim, 3660), "the drain evicts the pod");
     assert!(protects(KEPT, &claim, 3660));
 }

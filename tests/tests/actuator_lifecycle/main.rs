@@ -197,9 +197,10 @@ async fn a_pod_that_is_not_safe_to_evict_leaves_a_claim_that_expires_without_its
     let (claim, node) = watcher.node(&wanted("a-1")).await;
     watcher.world.deploy("web", 1, &json!({"cpu": "100m"}), &json!({})).unwrap();
     watcher.until("the pod runs", MINUTE, |world| running_on(world, &node) == 1).await;
-    for pod in watcher.world.all(ResourceId::PODS) {
+    let pods = watcher.world.all(ResourceId::PODS);
+    for pod in &pods {
         let mark = json!({"metadata": {"annotations": {annotation::SAFE_TO_EVICT: "false"}}});
-        watcher.world.patch(ResourceId::PODS, object::name(&pod), mark).unwrap();
+        watcher.world.patch(ResourceId::PODS, object::name(pod), mark).unwrap();
     }
     let orphaned = json!({"metadata": {"ownerReferences": null}});
     watcher.world.patch(ResourceId::NODE_CLAIMS, &claim, orphaned).unwrap();
@@ -207,6 +208,8 @@ async fn a_pod_that_is_not_safe_to_evict_leaves_a_claim_that_expires_without_its
     tokio::time::sleep(50 * MINUTE).await;
     assert_eq!(running_on(&watcher.world, &node), 1, "it has not expired yet");
     watcher.until("claim, node and instance are deleted", 15 * MINUTE, is_gone).await;
+    let mut events = pods.iter().flat_map(|pod| watcher.world.events_of("Pod", object::name(pod)));
+    assert!(events.any(|event| event == "Evicted: evicted: Expired"));
 }
 
 /// Somebody may mend the NodePool, or create it again.
