@@ -26,7 +26,7 @@ const PLANNED_WITHIN: Millis = Millis::from_seconds(5);
 /// Time that is left when the last pod has stopped, for the API server and the kubelet.
 const MARGIN: SignedDuration = SignedDuration::from_secs(10);
 /// Maximum delay if it is unknown when the instance stops: a NodeClaim that has not registered by then is deleted.
-const MAX_WITHOUT_END: Millis = Millis::from_seconds(15 * 60);
+pub(super) const MAX_WITHOUT_END: Millis = Millis::from_seconds(15 * 60);
 
 /// Dependencies of the drain delay.
 #[derive(Clone)]

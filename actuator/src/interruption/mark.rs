@@ -1,7 +1,7 @@
 //! Effects of a notice on a claim.
 
 use super::Interruption;
-use super::drain_delay::interruption;
+use super::drain_delay::{MAX_WITHOUT_END, interruption};
 use super::messages::NoticeKind;
 use crate::clock::Timestamped;
 use crate::events::{Note, Severity, object, reason};
@@ -162,11 +162,13 @@ async fn shorten(deps: &Interruptions, claim: &NodeClaim, later: &Interruption) 
     Ok(())
 }
 
-/// Whether the notice leaves less time than what is known. Of a claim without a notice, only an end to come matters:
-/// each instance that is terminated after its drain causes notices that it has stopped.
+/// Whether the notice leaves less time than what is known. Of a claim without a notice, only an end soon matters: each
+/// instance that is terminated after its drain causes notices that it has stopped, and a drain that goes on must not
+/// begin to wait until an end that is far away.
 fn stops_earlier(known: Option<&Interruption>, later: &Interruption) -> bool {
     let Some(ends) = later.ends else { return false };
-    known.map_or(ends > later.heard, |known| known.ends.is_none_or(|known| ends < known))
+    let is_near = ends > later.heard && ends <= later.heard.plus(MAX_WITHOUT_END);
+    known.map_or(is_near, |known| known.ends.is_none_or(|known| ends < known))
 }
 
 /// Ends the drain of a claim that is being deleted: its pods are deleted from now on, whatever protects them.
@@ -222,7 +224,9 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_that_is_being_deleted_learns_of_an_end_to_come() {
+    fn a_claim_that_is_being_deleted_learns_of_a_near_end_to_come() {
+        const MINUTE: i64 = 60_000;
+        const HOUR: i64 = 60 * MINUTE;
         let notice = |heard: i64, ends: Option<i64>| Interruption {
             kind: "spot".to_owned(),
             heard: Timestamp(heard),
@@ -231,6 +235,9 @@ mod tests {
         for (known, later, expected) in [
             (None, notice(1000, Some(2000)), true),
             (None, notice(1000, Some(1000)), false),
+            (None, notice(1000, Some(1000 + 15 * MINUTE)), true),
+            (None, notice(1000, Some(1000 + HOUR)), false),
+            (None, notice(1000, Some(1000 + 21 * 24 * HOUR)), false),
             (None, notice(1000, None), false),
             (Some(notice(0, None)), notice(1000, Some(1000)), true),
             (Some(notice(0, Some(2000))), notice(1000, Some(1500)), true),
