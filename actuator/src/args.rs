@@ -83,7 +83,8 @@ pub struct ActuatorArgs {
     /// Name of the interruption queue; without it, interruption notices are not read.
     #[arg(long, env = "PLIMSOLL_INTERRUPTION_QUEUE", value_name = "NAME")]
     pub interruption_queue: Option<String>,
-    /// Treat rebalance recommendations like interruptions.
+    /// Treat rebalance recommendations like interruptions. A node whose pods wait for another place counts in the
+    /// disruption budgets of its NodePool.
     #[arg(long, env = "PLIMSOLL_ACT_ON_REBALANCE")]
     pub act_on_rebalance: bool,
     /// Fraction of an instance's memory that the hypervisor is expected to reserve.

@@ -7,6 +7,7 @@ use crate::stores::{CachedObjects, Cursor, Delta, Stores};
 use jiff::Timestamp;
 use kube::ResourceExt;
 use parking_lot::Mutex;
+use plimsoll_api::condition::node_claim::INITIALIZATION_TIMED_OUT;
 use plimsoll_api::{NodeClaim, Pod};
 use plimsoll_model::identity::{NodePoolName, PodUid};
 use plimsoll_model::names::{annotation, label};
@@ -93,9 +94,13 @@ impl CoveringClaims {
     }
 }
 
-/// Coverage of the pods that a claim was launched for.
+/// Coverage of the pods that a claim was launched for. Nobody waits for a node that was not initialized in time.
 fn state(claim: &NodeClaim) -> Coverage {
-    if claim.is_initialized() { Coverage::InService } else { Coverage::Requested }
+    match () {
+        () if claim.is_initialized() => Coverage::InService,
+        () if claim.true_condition(INITIALIZATION_TIMED_OUT).is_some() => Coverage::None,
+        () => Coverage::Requested,
+    }
 }
 
 /// The list of the pods that a claim was launched for.
@@ -202,8 +207,8 @@ mod tests {
         serde_json::from_value(claim).unwrap()
     }
 
-    fn initialized(mut claim: NodeClaim) -> NodeClaim {
-        let condition = json!({"type": "Initialized", "status": "True", "reason": "Initialized", "message": "",
+    fn with_condition(mut claim: NodeClaim, name: &str) -> NodeClaim {
+        let condition = json!({"type": name, "status": "True", "reason": name, "message": "",
             "lastTransitionTime": "2026-01-05T00:00:00Z"});
         claim.status = serde_json::from_value(json!({"conditions": [condition]})).unwrap();
         claim
@@ -225,7 +230,7 @@ mod tests {
         let parsed = || covering.index.lock().parsed;
         assert_eq!(parsed(), 20);
 
-        stores.claims.show(initialized(one_of(1)));
+        stores.claims.show(with_condition(one_of(1), "Initialized"));
         assert_eq!((of("p1", "old"), parsed()), (Coverage::InService, 20));
         stores.claims.show(claim("c1", r#"["p1"]"#, &json!({"deletionTimestamp": "2026-01-05T00:00:00Z"})));
         assert_eq!((of("p1", "old"), parsed()), (Coverage::None, 20));
@@ -234,5 +239,7 @@ mod tests {
         assert_eq!((three, parsed()), ([Coverage::Requested, Coverage::None, Coverage::Requested], 21));
         stores.claims.show_gone(one_of(2));
         assert_eq!([of("p1", "old"), of("p3", "old")], [Coverage::None, Coverage::Requested], "c3 is still there");
+        stores.claims.show(with_condition(one_of(3), INITIALIZATION_TIMED_OUT));
+        assert_eq!(of("p3", "old"), Coverage::None, "its node was not initialized in time");
     }
 }

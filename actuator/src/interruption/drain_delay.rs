@@ -14,7 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use plimsoll_api::{NodeClaim, Pod};
 use plimsoll_model::identity::{NodeName, PodUid};
-use plimsoll_model::names::annotation;
+use plimsoll_model::names::{annotation, label};
 use plimsoll_model::time::{self, Millis};
 use plimsoll_runtime::clock::Clock;
 use plimsoll_runtime::workers::apart;
@@ -60,7 +60,7 @@ pub(crate) async fn delayed_pods(
     if deadline.is_some_and(|deadline| deadline <= now) {
         return BTreeMap::new();
     }
-    let latest = latest_evictions(&interruption, to_stop);
+    let latest = latest_evictions(end(claim, &interruption), to_stop);
     let to_move: BTreeSet<PodUid> = latest.keys().cloned().collect();
     let coverage = pending.covering.coverage(&deps.stores, &deps.admission.ledger, claim, on_node, &to_move);
     let covered_until = pending.covered_until(claim, &interruption, &coverage, &to_move, millis(now));
@@ -89,22 +89,28 @@ pub(crate) async fn delayed_pods(
     delayed
 }
 
-/// When the eviction of each pod starts at the latest.
+/// When the eviction of each pod starts at the latest, if the instance stops at this time.
 fn latest_evictions(
-    interruption: &Interruption,
+    ends: Option<time::Timestamp>,
     to_stop: &BTreeMap<PodUid, SignedDuration>,
 ) -> BTreeMap<PodUid, Timestamp> {
-    let ends = end(interruption).and_then(|ends| Timestamp::from_millisecond(ends.0).ok()).unwrap_or(Timestamp::MAX);
+    let ends = ends.and_then(|ends| Timestamp::from_millisecond(ends.0).ok()).unwrap_or(Timestamp::MAX);
     let latest = |needed: &SignedDuration| ends.saturating_sub(needed.saturating_add(MARGIN)).unwrap_or(Timestamp::MIN);
     to_stop.iter().map(|(pod, needed)| (pod.clone(), latest(needed))).collect()
 }
 
-/// When the instance stops, or is taken to stop. `None` after a recommendation to rebalance: the instance may run on
-/// for days, and a Spot notice comes before its end.
-fn end(interruption: &Interruption) -> Option<time::Timestamp> {
-    let is_recommendation = interruption.kind == NoticeKind::RebalanceRecommendation.as_str();
-    let assumed = (!is_recommendation).then(|| interruption.heard.plus(MAX_WITHOUT_END));
+/// When the instance of the claim stops, or is taken to stop. `None` after a recommendation to rebalance: the instance
+/// may run on for days, and a Spot notice comes before its end. Without a NodePool, no other node is launched for the
+/// pods, so that they would wait for ever.
+fn end(claim: &NodeClaim, interruption: &Interruption) -> Option<time::Timestamp> {
+    let may_wait = is_recommendation(interruption) && claim.labels().contains_key(label::NODE_POOL);
+    let assumed = (!may_wait).then(|| interruption.heard.plus(MAX_WITHOUT_END));
     interruption.ends.or(assumed)
+}
+
+/// Whether the interruption is only a recommendation to rebalance.
+pub(super) fn is_recommendation(interruption: &Interruption) -> bool {
+    interruption.kind == NoticeKind::RebalanceRecommendation.as_str()
 }
 
 /// The notice that is recorded on a claim.
@@ -153,18 +159,31 @@ async fn fits_existing_nodes(deps: &DrainDelay, to_move: BTreeSet<PodUid>, promi
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plimsoll_api::node_claim::NodeClaimSpec;
 
-    /// Seconds from the notice to the latest eviction of two pods that need 5 s and 30 s to stop.
-    fn latest(ends: Option<i64>) -> Vec<i64> {
+    /// Seconds from the notice of this kind to the end of the instance, of a claim with or without a NodePool.
+    fn end_after(kind: NoticeKind, ends: Option<i64>, pool: Option<&str>) -> Option<i64> {
+        let mut claim = NodeClaim::new("claim", NodeClaimSpec::default());
+        claim.labels_mut().extend(pool.map(|pool| (label::NODE_POOL.to_owned(), pool.to_owned())));
         let ends = ends.map(|seconds| time::Timestamp(seconds * 1000));
-        let interruption = Interruption { kind: "spot_interrupted".to_owned(), heard: time::Timestamp(0), ends };
-        let to_stop = [("a", 5), ("b", 30)].map(|(pod, needed)| (PodUid::from(pod), SignedDuration::from_secs(needed)));
-        latest_evictions(&interruption, &to_stop.into()).values().map(|at| at.as_second()).collect()
+        let interruption = Interruption { kind: kind.as_str().to_owned(), heard: time::Timestamp(0), ends };
+        end(&claim, &interruption).map(|end| end.0 / 1000)
     }
 
     #[test]
     fn a_pod_is_evicted_while_it_can_stop_ten_seconds_before_the_end() {
-        assert_eq!(latest(Some(120)), [105, 80]);
-        assert_eq!(latest(None), [885, 860], "an unknown end is taken to be a quarter of an hour away");
+        let to_stop = [("a", 5), ("b", 30)].map(|(pod, needed)| (PodUid::from(pod), SignedDuration::from_secs(needed)));
+        let latest = latest_evictions(Some(time::Timestamp(120_000)), &to_stop.into());
+        assert_eq!(latest.values().map(|at| at.as_second()).collect::<Vec<_>>(), [105, 80]);
+    }
+
+    #[test]
+    fn an_unknown_end_is_a_quarter_of_an_hour_away_unless_another_node_is_only_recommended() {
+        let (spot, recommendation) = (NoticeKind::SpotInterrupted, NoticeKind::RebalanceRecommendation);
+        assert_eq!(end_after(spot, Some(120), Some("default")), Some(120));
+        assert_eq!(end_after(spot, None, Some("default")), Some(900));
+        assert_eq!(end_after(recommendation, None, Some("default")), None);
+        assert_eq!(end_after(recommendation, Some(120), Some("default")), Some(120), "a Spot notice came later");
+        assert_eq!(end_after(recommendation, None, None), Some(900), "nothing is launched for its pods");
     }
 }

@@ -1,7 +1,7 @@
 //! Effects of a notice on a claim.
 
 use super::Interruption;
-use super::drain_delay::{MAX_WITHOUT_END, interruption};
+use super::drain_delay::{MAX_WITHOUT_END, interruption, is_recommendation};
 use super::messages::NoticeKind;
 use crate::clock::Timestamped;
 use crate::events::{Note, Severity, object, reason};
@@ -142,10 +142,11 @@ pub(super) async fn mark_and_delete(
     Ok(())
 }
 
-/// Records the interruption. The first notice stays, with the earliest end of all notices.
+/// Records the interruption. The first notice stays, with the earliest end of all notices, unless it gives way.
 fn annotate(claim: &mut NodeClaim, notice: &Interruption) {
     let ends = |known: &Interruption| known.ends.into_iter().chain(notice.ends).min();
-    let known = interruption(claim).map(|known| Interruption { ends: ends(&known), ..known });
+    let known = interruption(claim).filter(|known| !gives_way(known, notice));
+    let known = known.map(|known| Interruption { ends: ends(&known), ..known });
     if let Ok(text) = crate::durable::write(known.as_ref().unwrap_or(notice)) {
         claim.annotations_mut().insert(annotation::INTERRUPTED.to_owned(), text);
     }
@@ -166,9 +167,15 @@ async fn shorten(deps: &Interruptions, claim: &NodeClaim, later: &Interruption) 
 /// instance that is terminated after its drain causes notices that it has stopped, and a drain that goes on must not
 /// begin to wait until an end that is far away.
 fn stops_earlier(known: Option<&Interruption>, later: &Interruption) -> bool {
-    let Some(ends) = later.ends else { return false };
+    let Some(ends) = later.ends else { return known.is_some_and(|known| gives_way(known, later)) };
     let is_near = ends > later.heard && ends <= later.heard.plus(MAX_WITHOUT_END);
     known.map_or(is_near, |known| known.ends.is_none_or(|known| ends < known))
+}
+
+/// Whether the known notice is replaced by a later one. Both have no end, and only after a recommendation to rebalance
+/// do pods wait for another place without a limit.
+fn gives_way(known: &Interruption, later: &Interruption) -> bool {
+    known.ends.or(later.ends).is_none() && is_recommendation(known) && !is_recommendation(later)
 }
 
 /// Ends the drain of a claim that is being deleted: its pods are deleted from now on, whatever protects them.
@@ -221,6 +228,31 @@ mod tests {
         assert_eq!(ends_after(Some(2000), "spot"), Some(Timestamp(2000)));
         assert_eq!(ends_after(Some(9000), "scheduled"), Some(Timestamp(2000)));
         assert_eq!(ends_after(None, "stopped"), Some(Timestamp(2000)));
+    }
+
+    #[test]
+    fn a_recommendation_gives_way_to_another_notice_without_an_end() {
+        let recommendation = NoticeKind::RebalanceRecommendation.as_str();
+        let notice = |kind: &str, heard: i64, ends: Option<i64>| Interruption {
+            kind: kind.to_owned(),
+            heard: Timestamp(heard),
+            ends: ends.map(Timestamp),
+        };
+        for (first_end, later, expected) in [
+            (None, notice("scheduled_change", 1000, None), ("scheduled_change", 1000)),
+            (None, notice(recommendation, 1000, None), (recommendation, 0)),
+            (None, notice("spot_interrupted", 1000, Some(2000)), (recommendation, 0)),
+            (Some(5000), notice("scheduled_change", 1000, None), (recommendation, 0)),
+        ] {
+            let mut claim = NodeClaim::new("claim", NodeClaimSpec::default());
+            let first = notice(recommendation, 0, first_end);
+            annotate(&mut claim, &first);
+            annotate(&mut claim, &later);
+            let known = interruption(&claim).unwrap();
+            assert_eq!((known.kind.as_str(), known.heard.0), expected, "{first:?} {later:?}");
+            let is_recorded = stops_earlier(Some(&first), &later);
+            assert_eq!(is_recorded, known != first, "a claim that is being deleted learns the same: {later:?}");
+        }
     }
 
     #[test]
