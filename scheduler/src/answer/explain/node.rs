@@ -157,7 +157,8 @@ fn reasons_to_stay(input: &SolveInput, plan: &Plan, node: &Node) -> Vec<String> 
         reasons.push(format!("it has capacity for {pods}, which would not cost less elsewhere"));
     }
     if reasons.is_empty() {
-        let reason = protection::reason_to_go(snapshot, node, virtual_pods == 0 && !pods.iter().any(|pod| pod.moves()));
+        let empty = virtual_pods == 0 && !pods.iter().any(|pod| pod.moves());
+        let reason = protection::reason_to_go(snapshot, node, empty);
         let unfit = match reason {
             DisruptionReason::Underutilized => volume_problem(snapshot, &pods).or_else(|| unfit(input, node, pool)),
             DisruptionReason::Drifted if pool.replicas.is_none() => volume_problem(snapshot, &pods),
@@ -170,9 +171,10 @@ fn reasons_to_stay(input: &SolveInput, plan: &Plan, node: &Node) -> Vec<String> 
         reasons.push(unfit.or_else(|| Some(obstacle()?.to_string())).unwrap_or_else(|| match reason {
             DisruptionReason::Underutilized => no_consolidation(input, node),
             DisruptionReason::Drifted if pool.replicas.is_some() => {
-                format!("static NodePool {name} does not have exactly its replicas, or its limits allow no other node")
+                let when = "has exactly its replicas and can launch another node";
+                format!("it is replaced only while static NodePool {name} {when}")
             }
-            DisruptionReason::Drifted => "no other place was found for its pods".to_owned(),
+            DisruptionReason::Drifted if !empty => "no other place was found for its pods".to_owned(),
             _ => "no removal is planned for it".to_owned(),
         }));
     }

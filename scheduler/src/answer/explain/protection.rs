@@ -73,12 +73,13 @@ pub fn without_protection(snapshot: &Snapshot) -> Snapshot {
     snapshot
 }
 
-/// The reason for which the node would be removed.
+/// The reason for which the node would be removed. What keeps an empty node although it has drifted is most often its
+/// rollout.
 pub(super) fn reason_to_go(snapshot: &Snapshot, node: &Node, empty: bool) -> DisruptionReason {
     match () {
         () if node.expires.is_some_and(|at| at <= snapshot.now) => DisruptionReason::Expired,
-        () if empty => DisruptionReason::Empty,
         () if node.drifted.is_some() => DisruptionReason::Drifted,
+        () if empty => DisruptionReason::Empty,
         () => DisruptionReason::Underutilized,
     }
 }

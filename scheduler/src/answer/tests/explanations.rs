@@ -207,6 +207,10 @@ fn a_drifted_node_names_the_rollout_that_does_not_go_on() {
     let expected = "stays         the rollout of NodePool default replaces no further node now: it waits for a canary, \
                     or is paused or halted";
     assert_eq!(text.last().map(String::as_str), Some(expected));
+    // With consolidation, a node without pods would go in any case.
+    snapshot.pods.clear();
+    snapshot.node_pools[0].disruption.consolidate_after = None;
+    assert_eq!(explain_node(&snapshot, "n0").pop().unwrap(), expected);
 }
 
 /// Where its pods go is not planned.
@@ -215,9 +219,11 @@ fn a_drifted_node_of_a_static_pool_says_when_it_is_replaced() {
     let mut snapshot = two_half_empty();
     snapshot.node_pools[0].replicas = Some(3);
     snapshot.nodes[0].drifted = Some("AMIDrift".into());
-    let text = explain_node(&snapshot, "n0");
-    let expected = "static NodePool default does not have exactly its replicas, or its limits allow no other node";
-    assert_eq!(text.last(), Some(&format!("stays         {expected}")));
+    let expected = "stays         it is replaced only while static NodePool default has exactly its replicas and can \
+                    launch another node";
+    assert_eq!(explain_node(&snapshot, "n0").pop().unwrap(), expected);
+    snapshot.pods.remove(0);
+    assert_eq!(explain_node(&snapshot, "n0").pop().unwrap(), expected, "it has no pods");
 }
 
 #[test]
