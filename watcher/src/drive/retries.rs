@@ -27,8 +27,9 @@ const MEMORY_AFTER_FAILURE: Duration = Duration::from_secs(60);
 /// bought again.
 const FIRST_UNDONE_PAUSE: Duration = Duration::from_secs(10);
 
-/// Maximum pause after an undone removal. Each attempt may buy replacements, and lasts up to 20 minutes until the
-/// actuator undoes it, so that at most two replacements are bought per hour.
+/// Maximum pause after an undone removal. Each attempt may buy replacements. If it takes the 20 minutes after which the
+/// actuator undoes it, at most two replacements are bought per hour. Attempts that fail within seconds, such as those
+/// of an expired node without capacity, are about seven launches in the first 20 minutes, and six per hour then.
 const MAX_UNDONE_PAUSE: Duration = Duration::from_secs(600);
 
 /// How long an undone removal is remembered after its pause. It exceeds the 20 minutes after which the actuator undoes
@@ -179,7 +180,8 @@ impl Retries {
     }
 
     /// Nodes of the snapshot whose removal pauses at `now`, each with the end of its longest pause. The removal of an
-    /// expired node does not pause because it failed for another reason.
+    /// expired node does not pause because it failed for another reason. It pauses if it was undone itself, as the
+    /// actuator does if a replacement fails soon after the expiry.
     #[must_use]
     pub fn paused_nodes(&self, snapshot: &Snapshot, now: Instant) -> BTreeMap<NodeName, Instant> {
         let mut nodes = BTreeMap::new();
