@@ -332,12 +332,17 @@ fn in_service(claims: &[Arc<NodeClaim>]) -> BTreeMap<&str, u32> {
 /// The number of these nodes that are not Ready. Budgets count them like those that are being removed, which the ledger
 /// itself knows.
 fn not_ready<'a>(deps: &Sources, claims: &'a [Arc<NodeClaim>]) -> BTreeMap<&'a str, u32> {
+    let nodes = deps.stores.nodes.state();
+    let not_ready = nodes.iter().filter(|node| !is_ready(node)).filter_map(|node| node.metadata.name.as_deref());
+    let not_ready: BTreeSet<&str> = not_ready.collect();
+    if not_ready.is_empty() {
+        return BTreeMap::new();
+    }
     count_in_service(claims, |claim| {
-        let node = claim.node_name().and_then(|node| deps.stores.nodes.get(node));
         let name = claim.metadata.name.as_deref().unwrap_or_default();
         let is_removed =
             |ledger: &Ledger| ledger.removal(name).is_some() || ledger.claim(name).is_some_and(|view| view.deleting);
-        node.is_some_and(|node| !is_ready(&node)) && !deps.ledger.read(is_removed)
+        claim.node_name().is_some_and(|node| not_ready.contains(node)) && !deps.ledger.read(is_removed)
     })
 }
 
