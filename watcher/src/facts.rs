@@ -122,7 +122,9 @@ impl Facts {
 
     /// Drops what was remembered of the last snapshot. The next one reads every pod.
     pub fn forget_builds(&self) {
-        *self.builder.lock() = Builder::default();
+        let builder = std::mem::take(&mut *self.builder.lock());
+        // It is large, and is not locked any more.
+        drop(builder);
     }
 
     /// Snapshot inputs that do not come from Kubernetes objects; `None` until the ledger and the catalogs have been

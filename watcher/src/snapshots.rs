@@ -197,14 +197,16 @@ impl Publisher {
 
     /// Drops the last snapshot and what builds remember, if there are no readers. The next snapshot is a first one.
     fn forget_without_readers(&mut self) {
-        {
+        let last = {
             // Locked meanwhile: whoever becomes a reader later sees no snapshot of the numbering that ends here.
             let readers = self.readers.0.borrow();
             if *readers > 0 {
                 return;
             }
-            self.newest.send_replace(None);
-        }
+            self.newest.send_replace(None)
+        };
+        // It is large. Readers need not wait for it.
+        drop(last);
         self.facts.forget_builds();
         self.last_build = None;
         self.problems = Vec::new();
