@@ -184,6 +184,9 @@ impl Simplify for Pod {
         for condition in status.scheduled.iter_mut().chain(&mut status.ready) {
             (condition.message, condition.last_transition_time, condition.last_probe_time) = (None, None, None);
         }
+        if let Some(ready) = &mut status.ready {
+            ready.reason = None;
+        }
     }
 
     fn share(&mut self, parts: &mut SharedParts) {

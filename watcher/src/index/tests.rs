@@ -112,7 +112,8 @@ fn a_pod_keeps_the_conditions_that_plans_depend_on_without_texts_and_times() {
     let refused = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable"});
     let unready = json!({"type": "Ready", "status": "False"});
     assert_eq!(kept(refused.clone(), is("True")), Some(json!({"conditions": [refused]})));
-    assert_eq!(kept(is("True"), is("False")), Some(json!({"conditions": [unready]})));
+    let reasoned = json!({"status": "False", "reason": "ContainersNotReady"});
+    assert_eq!(kept(is("True"), reasoned), Some(json!({"conditions": [unready]})));
 }
 
 #[test]
