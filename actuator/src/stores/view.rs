@@ -263,6 +263,7 @@ fn version<K: Indexed>(object: &K) -> Option<(&str, &str)> {
 mod tests {
     use super::*;
     use k8s_openapi::api::core::v1::Node;
+    use plimsoll_api::Pod;
 
     fn node(name: &str, uid: &str) -> Node {
         let mut node = Node::default();
@@ -330,6 +331,16 @@ mod tests {
         assert_eq!(names("i-2"), ["a"]);
         writer.take(Event::InitDone);
         assert_eq!((names("i-2"), names("i-3")), (vec![], vec!["c".to_owned()]));
+    }
+
+    #[test]
+    fn of_values_with_the_same_hash_the_wanted_one_is_found() {
+        let pod = |name: &str| Pod { metadata: node(name, name).metadata, ..Pod::default() };
+        let view = CachedObjects::<Pod>::default();
+        let mut writer = Writer::new(view.clone());
+        ["a", "b"].into_iter().for_each(|name| writer.take(Event::Apply(pod(name))));
+        view.cache.write().unique.insert((hash("b"), key(&pod("a"))));
+        assert_eq!(view.unique("b").and_then(|found| found.metadata.name.clone()), Some("b".to_owned()));
     }
 
     #[test]
