@@ -3,6 +3,7 @@
 use crate::actuator::{FakeActuator, Then};
 use crate::fixture::Fixture;
 use crate::scheduler::catalogs_of;
+use crate::stream::read_once;
 use plimsoll_model::time::Millis;
 use plimsoll_proto::protocol::PROTOCOL;
 use std::time::Duration;
@@ -193,6 +194,9 @@ async fn the_standby_is_warm_and_drives_only_once_it_leads() {
     fixture.pass(5).await;
     assert_eq!(fixture.actuator.executions(), 1);
     assert!(second.metrics_say("\nplimsoll_watcher_snapshots_total 0\n"), "nobody reads them");
+    let read = tokio::time::timeout(10 * SECOND, read_once(&fixture, "watcher-1")).await.unwrap();
+    assert_eq!(read.snapshot().unwrap().node_pools.len(), 1);
+    assert!(second.metrics_say("\nplimsoll_watcher_snapshots_total 1\n"), "made for its client");
     first.kill(&fixture.network);
     fixture.pending_pod("b", None);
     // The lease has to expire first.

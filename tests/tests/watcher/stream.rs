@@ -31,17 +31,23 @@ async fn a_full_snapshot_is_followed_by_changes() {
     assert_eq!(mirror.snapshot().unwrap().nodes, last.nodes, "all see the same");
 }
 
-#[tokio::test(start_paused = true)]
-async fn once_ends_after_the_first() {
-    let (fixture, _watcher) = Fixture::with_watcher().await;
-    let (_, channel) = fixture.network.pool("someone", &["watcher-0".to_owned()]).channel().await.unwrap();
+/// Reads one snapshot of a watcher.
+pub(crate) async fn read_once(fixture: &Fixture, watcher: &str) -> Mirror {
+    let (_, channel) = fixture.network.pool("someone", &[watcher.to_owned()]).channel().await.unwrap();
     let mut client = WatcherServiceClient::new(channel);
     let mut stream = client.watch_snapshot(WatchSnapshotRequest { once: true }).await.unwrap().into_inner();
     let mut mirror = Mirror::default();
     while let Some(response) = stream.message().await.unwrap() {
-        let Some(Message::SnapshotChunk(chunk)) = response.message else { panic!("only pieces") };
+        let Some(Message::SnapshotChunk(chunk)) = response.message else { unreachable!("only pieces") };
         mirror.apply_chunk(chunk).unwrap();
     }
+    mirror
+}
+
+#[tokio::test(start_paused = true)]
+async fn once_ends_after_the_first() {
+    let (fixture, _watcher) = Fixture::with_watcher().await;
+    let mirror = read_once(&fixture, "watcher-0").await;
     assert_eq!(mirror.snapshot().unwrap().node_pools.len(), 1);
 }
 
