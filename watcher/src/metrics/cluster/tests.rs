@@ -4,6 +4,7 @@ use crate::snapshots::PublishedSnapshot;
 use plimsoll_model::plan::PlanOptions;
 use plimsoll_model::snapshot::PodDisruptionBudget;
 use plimsoll_model::time::Millis;
+use std::time::Duration;
 
 const NOW: Timestamp = Timestamp(1_000_000);
 
@@ -156,7 +157,7 @@ fn gauges_count_waiting_pods_and_nodes() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn only_the_leader_exports_gauges() {
     let metrics = Metrics::new("watcher");
     let watcher = WatcherMetrics::new(&metrics).unwrap();
@@ -164,9 +165,12 @@ async fn only_the_leader_exports_gauges() {
     watcher.export(&metrics, newest, Clock::system());
     let has = |name: &str| lines(&metrics).iter().any(|line| line.starts_with(name));
     assert!(!has("karpenter_cluster_state_synced"), "a standby");
+    tokio::time::sleep(Duration::from_secs(3600)).await;
     watcher.lead(true);
     watcher.planning.began(PlanOptions::default().disruption);
     assert!(lines(&metrics).contains(&"karpenter_cluster_state_synced 0".to_owned()), "no snapshot yet");
+    let unsynced = "karpenter_cluster_state_unsynced_time_seconds 0".to_owned();
+    assert!(lines(&metrics).contains(&unsynced), "it counts from the start of the leadership");
     assert!(has("karpenter_scheduler_unfinished_work_seconds{controller=\"disruption\"}"));
     watcher.lead(false);
     assert!(!has("karpenter_cluster_state_synced") && !has("karpenter_scheduler_unfinished"), "no longer");
