@@ -45,7 +45,7 @@ impl Usage {
         self.sample(world)?;
         let columns = ["replica", "role", "CPU", "MiB now", "MiB at most"];
         let mut table = Table::new(&format!("Phase: {name}"), &columns);
-        let leaders = leaders(world);
+        let leaders = leaders(world)?;
         let (mut total, mut leading, mut planning) = (0.0, 0.0, 0.0_f64);
         for (replica, samples) in &self.samples {
             let Some(last) = samples.last() else { continue };
@@ -81,13 +81,14 @@ impl Usage {
 }
 
 /// Names of the replicas that hold a Lease. Schedulers have none.
-fn leaders(world: &World) -> BTreeSet<String> {
-    let Some(services) = &world.services else { return BTreeSet::new() };
-    let leader = |kind| {
-        let index = services.leader(kind, &world.cluster.kubectl).ok()?;
-        Some(services.replicas.get(index)?.name())
-    };
-    [Kind::Watcher, Kind::Actuator].into_iter().filter_map(leader).collect()
+fn leaders(world: &World) -> Result<BTreeSet<String>> {
+    let Some(services) = &world.services else { return Ok(BTreeSet::new()) };
+    let mut leaders = BTreeSet::new();
+    for kind in [Kind::Watcher, Kind::Actuator] {
+        let index = services.leader(kind, &world.cluster.kubectl)?;
+        leaders.extend(services.replicas.get(index).map(|replica| replica.name()));
+    }
+    Ok(leaders)
 }
 
 /// `None` if the process has ended.
