@@ -95,7 +95,11 @@ pub enum RemovalDecision {
 pub fn admit(deps: &Removals, removal: &Termination, replacements: &[ActionId], plan: &PlanContext) -> RemovalDecision {
     let node = &removal.node;
     let Some((claim, found)) = claim_of(deps, node) else {
-        return RemovalDecision::Rejected(Rejection::UnknownNode(node.clone()));
+        // The claim of a removal that is done is gone.
+        return match deps.ledger.read(|ledger| ledger.outcome(&removal.action_id).cloned()) {
+            Some(done @ LedgerOutcome::Done) => RemovalDecision::Repeated(done),
+            _ => RemovalDecision::Rejected(Rejection::UnknownNode(node.clone())),
+        };
     };
     // Somebody may have changed the label of the Node, which is in another NodePool then.
     let pool = || deps.stores.pools.get(&plimsoll_snapshot::node_pool(&found, &claim)?);

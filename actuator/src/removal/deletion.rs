@@ -51,7 +51,8 @@ fn removing(command: &Removal) -> String {
     format!("removing node: {}", command.reason.as_str())
 }
 
-/// Records that the claim of a removal is deleted, and posts the outcome.
+/// Records that the claim of a removal is deleted, and posts the outcome. It counts no disruption, since somebody else
+/// may have deleted the claim.
 pub(super) fn post_removed(deps: &Removals, name: String, command: &Removal) {
     let position = deps.ledger.with(|ledger| {
         ledger.deleting(&name);

@@ -1,6 +1,6 @@
 //! The end of a removal that is not carried out: its node is in service again.
 
-use super::deletion::report_deleted;
+use super::deletion::{post_removed, report_deleted};
 use super::lookup::node_of;
 use super::{POLL_INTERVAL, Removals};
 use crate::controller_loop::Requeue;
@@ -37,9 +37,10 @@ pub(super) async fn undo(
     };
     let Some(current) = cleared.as_ref().filter(|current| current.metadata.deletion_timestamp.is_none()) else {
         // The deletion got no response, and the watch cache may not show it yet: nothing is left to undo.
-        match command.filter(|_| cleared.is_some()) {
-            Some(command) => report_deleted(deps, claim, node_of(deps, claim).as_deref(), command),
-            None => deps.ledger.with(|ledger| ledger.deleting(&name)),
+        match command {
+            Some(command) if cleared.is_some() => report_deleted(deps, claim, node_of(deps, claim).as_deref(), command),
+            Some(command) if deps.outcomes.is_open(&command.action) => post_removed(deps, name, command),
+            _ => deps.ledger.with(|ledger| ledger.deleting(&name)),
         }
         return Ok(Some(POLL_INTERVAL));
     };

@@ -104,10 +104,12 @@ async fn admit(deps: &Leader, job: Job) {
             Err(error) => (OutcomeStatus::Rejected, Some(OutcomeReason::ClusterRefused), error.to_string(), None),
         },
         RemovalDecision::Repeated(outcome) => {
-            if !deps.outcomes.of(&termination.action_id).is_empty() {
+            let done = outcome == LedgerOutcome::Done;
+            // A removal that is done has no final outcome if no controller saw the deletion before the claim was gone.
+            let known = deps.outcomes.of(&termination.action_id);
+            if known.last().is_some_and(|last| !done || last.status.is_final()) {
                 return;
             }
-            let done = outcome == LedgerOutcome::Done;
             let status = if done { OutcomeStatus::Removed } else { OutcomeStatus::Accepted };
             (status, None, String::new(), None)
         }
@@ -117,7 +119,11 @@ async fn admit(deps: &Leader, job: Job) {
             (OutcomeStatus::Rejected, Some(reason), message, None)
         }
     };
-    let counted = if status == OutcomeStatus::Rejected { "rejected" } else { "accepted" };
+    let counted = match status {
+        OutcomeStatus::Rejected => "rejected",
+        OutcomeStatus::Removed => "removed",
+        _ => "accepted",
+    };
     deps.metrics.actions.with_label_values(&["termination", counted]).inc();
     tracing::info!(
         cycle_id, node = %termination.node, reason = termination.reason.as_str(), ?status, message, "removal requested"

@@ -1,13 +1,14 @@
 //! How removals end, as the watcher sees it.
 
-use crate::{command_of, has_command, of_node};
-use plimsoll_model::execution::{OutcomeReason, OutcomeStatus};
+use crate::{command_of, has_command, is_gone, is_tainted, of_node};
+use plimsoll_model::execution::{Outcome, OutcomeReason, OutcomeStatus};
 use plimsoll_model::plan::Termination;
 use plimsoll_model::snapshot::DisruptionReason;
+use plimsoll_sim::apiserver::ResourceId;
 use plimsoll_sim::apiserver::error::ApiError;
 use plimsoll_sim::apiserver::faults::{Effect, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
-use plimsoll_tests::fake_watcher::{FakeWatcher, wanted};
+use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, wanted};
 use plimsoll_tests::{MINUTE, Setup};
 use serde_json::json;
 use std::time::Duration;
@@ -44,6 +45,35 @@ async fn a_removal_that_is_undone_has_failed() {
     let expected = (OutcomeStatus::Failed, Some(OutcomeReason::NodeChanged));
     assert_eq!((outcome.status, outcome.reason), expected, "{outcome:?}");
     assert_eq!(outcome.node_claim, Some(claim.clone()));
+}
+
+/// Without a finalizer, the claim is gone before any controller sees the deletion: a repeated plan gets the outcome.
+#[tokio::test(start_paused = true)]
+async fn a_removal_whose_claim_a_user_deletes_ends_with_an_outcome() {
+    for has_finalizer in [true, false] {
+        let watcher = FakeWatcher::begin(Setup::default()).await;
+        let large = Wanted { instance_type: "m6i.2xlarge", ..wanted("a-1") };
+        let (claim, node) = watcher.node(&large).await;
+        let removal = Termination { replaced_by: vec![0], ..of_node("r-1", &node) };
+        let plan = watcher.plan(&[wanted("a-2")], vec![removal]).await;
+        let first = watcher.stream(plan.clone()).await.unwrap();
+        watcher.until("it waits for its replacement", MINUTE, |world| is_tainted(world, &node)).await;
+        if !has_finalizer {
+            let no_finalizers = json!({"metadata": {"finalizers": null}});
+            watcher.world.patch(ResourceId::NODE_CLAIMS, &claim, no_finalizers).unwrap();
+        }
+        watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+        watcher.until("the claim is gone", 3 * MINUTE, |world| is_gone(world, &claim)).await;
+        tokio::time::sleep(MINUTE).await;
+        for mut answers in [first, watcher.stream(plan).await.unwrap()] {
+            let mut statuses = Vec::new();
+            while let Some(answer) = answers.message().await.unwrap() {
+                let outcome = Outcome::try_from(answer).unwrap();
+                statuses.extend((outcome.action_id.0 == "r-1").then_some(outcome.status));
+            }
+            assert_eq!(statuses, [OutcomeStatus::Accepted, OutcomeStatus::Removed], "{has_finalizer}");
+        }
+    }
 }
 
 /// Nothing was written, so the removal counts towards no budget.
