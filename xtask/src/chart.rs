@@ -51,6 +51,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut rendered = Vec::new();
     for case in &cases {
         let text = helm.template(&root.join(CHART), Some(&case.values)).with_context(|| case.name.clone())?;
+        rendered::check_flags(&text).with_context(|| case.name.clone())?;
         rendered.push(save(folder.path(), &case.name, &text)?);
     }
     rendered.push(save(folder.path(), "plimsoll-crd", &helm.template(&root.join(CRD_CHART), None)?)?);

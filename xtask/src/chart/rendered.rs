@@ -4,6 +4,7 @@ use super::helm::Helm;
 use super::{CHART, CRD_CHART, tools};
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// Kind and name of an object, JSON pointer, and the value there as JSON: `null` if there is none.
@@ -12,7 +13,7 @@ type Part = (&'static str, &'static str, &'static str);
 /// Chart, values for `helm --set-json`, and parts of what is rendered.
 type Case = (&'static str, &'static str, &'static [Part]);
 
-const CASES: [Case; 9] = [
+const CASES: [Case; 10] = [
     (
         CHART,
         "",
@@ -31,6 +32,19 @@ const CASES: [Case; 9] = [
                     {"key": "karpenter.sh/nodepool", "operator": "DoesNotExist"},
                     {"key": "karpenter.k8s.aws/ec2nodeclass", "operator": "DoesNotExist"}]}]}"#,
             ),
+        ],
+    ),
+    // A flag that is there twice ends a service.
+    (
+        CHART,
+        r#"watcher.extraArgs=["--name=a", "--cluster-name=other"]"#,
+        &[
+            (
+                "Deployment/plimsoll-watcher",
+                "/spec/template/spec/containers/0/args/4",
+                r#""--preference-policy=Respect""#,
+            ),
+            ("Deployment/plimsoll-watcher", "/spec/template/spec/containers/0/args/14", r#""--cluster-name=other""#),
         ],
     ),
     // The watcher finds the other services by cluster DNS, also if the actuator uses the DNS servers of its node.
@@ -115,6 +129,29 @@ pub(super) fn check(root: &Path, helm: &Helm) -> Result<usize> {
     Ok(count)
 }
 
+/// Flags that may be repeated.
+const REPEATABLE: [&str; 4] = ["--allow-caller", "--scheduler", "--actuator", "--secret-name"];
+
+/// Checks that no service has a flag twice, for which it would end at its start.
+///
+/// # Errors
+/// If one does.
+pub(super) fn check_flags(rendered: &str) -> Result<()> {
+    for object in objects(rendered)? {
+        let containers = object.pointer("/spec/template/spec/containers").and_then(Value::as_array);
+        for container in containers.into_iter().flatten() {
+            let args = container["args"].as_array().into_iter().flatten().filter_map(Value::as_str);
+            let mut seen = BTreeSet::new();
+            for flag in args.map(|arg| arg.split_once('=').map_or(arg, |(flag, _)| flag)) {
+                let is_new = seen.insert(flag);
+                let is_allowed = is_new || REPEATABLE.contains(&flag);
+                ensure!(is_allowed, "{} has {flag} twice", name(&object).unwrap_or_default());
+            }
+        }
+    }
+    Ok(())
+}
+
 fn objects(rendered: &str) -> Result<Vec<Value>> {
     let documents = rendered.split("\n---\n");
     documents.map(|text| serde_saphyr::from_str(text).map_err(|error| anyhow::anyhow!("{error}"))).collect()
@@ -123,4 +160,22 @@ fn objects(rendered: &str) -> Result<Vec<Value>> {
 /// Kind and name of an object.
 fn name(object: &Value) -> Option<String> {
     Some(format!("{}/{}", object["kind"].as_str()?, object["metadata"]["name"].as_str()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flag_may_not_be_there_twice() {
+        let rendered = |args: &str| {
+            format!(
+                "# Source: watcher.yaml\nkind: Deployment\nmetadata: {{name: a}}\n\
+                 spec: {{template: {{spec: {{containers: [{{args: [{args}]}}]}}}}}}\n"
+            )
+        };
+        assert!(check_flags(&rendered("--name=a, --name-space=a, --allow-caller=a, --allow-caller=b")).is_ok());
+        let error = check_flags(&rendered("--name=a, --listen=b, --name=c")).unwrap_err();
+        assert_eq!(error.to_string(), "Deployment/a has --name twice");
+    }
 }
