@@ -224,7 +224,7 @@ async fn reconcile(deps: Removals, claim: Arc<NodeClaim>) -> Result<Requeue, Wri
         tainted,
         obstacle: obstacle(&deps, &claim, &command, objects),
         replacements: replacements(&deps, &command),
-        expires: node.as_ref().filter(|_| command.reason.is_forced()).and_then(|node| expires(&deps, &claim, node)),
+        expires: node.as_ref().and_then(|node| expires(&deps, &claim, node)),
         now: deps.clock.timestamp(),
     };
     let next = step::next(&observed);

@@ -1,6 +1,7 @@
 //! The next step of a removal in progress (safety rule 9). Pure functions.
 
 use crate::ledger::Removal;
+use plimsoll_model::snapshot::DisruptionReason;
 use plimsoll_model::time::{Millis, Timestamp};
 
 /// A removal that takes longer is undone: its replacements do not start, or someone keeps removing the taint. Longer
@@ -32,7 +33,7 @@ pub struct Observation<'a> {
     pub obstacle: Option<String>,
     /// State of the replacements.
     pub replacements: Replacements,
-    /// When the node expires, if it is removed for that.
+    /// When the node expires.
     pub expires: Option<Timestamp>,
     /// The current time.
     pub now: Timestamp,
@@ -62,15 +63,15 @@ pub fn next(observed: &Observation<'_>) -> Step {
     }
     // An expired node is removed even if its replacements do not start: if undone, the removal would be retried again
     // and again. Soon after the expiry it is retried, since the next plan knows what has no capacity.
-    let forced = observed.command.reason.is_forced();
+    let expired = observed.command.reason == DisruptionReason::Expired;
     let may_retry = observed.expires.is_some_and(|at| observed.now.since(at) <= TIMEOUT);
     let late = observed.now.since(observed.command.admitted) > TIMEOUT;
-    if late && !forced {
+    if late && !expired {
         return Step::Undo("timed out".to_owned());
     }
     match &observed.replacements {
-        Replacements::Lost(_) if forced && !may_retry => Step::Delete,
-        Replacements::Awaited(_) if forced && late => Step::Delete,
+        Replacements::Lost(_) if expired && !may_retry => Step::Delete,
+        Replacements::Awaited(_) if expired && late => Step::Delete,
         Replacements::Lost(name) => Step::Undo(format!("replacement {name} failed")),
         // Taint even while replacements are awaited, so that no unknown pods arrive.
         _ if !observed.tainted => Step::Taint,
@@ -84,7 +85,6 @@ pub fn next(observed: &Observation<'_>) -> Step {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plimsoll_model::snapshot::DisruptionReason;
 
     fn command() -> Removal {
         Removal {
