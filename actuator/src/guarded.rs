@@ -6,12 +6,11 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::core::error_boundary::InvalidObject;
-use plimsoll_api::readable::{self, Unreadable};
 use plimsoll_api::{
     CapacityBuffer, CapacityQuota, EC2NodeClass, NillableDuration, NodeClaim, NodeClaimSpec, NodeClaimStatus,
     NodeClassRef, NodeOverlay, NodePool, Pod,
 };
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use std::borrow::Cow;
@@ -99,15 +98,17 @@ pub(crate) fn unreadable(claim: &NodeClaim) -> Option<&str> {
 impl<'de, K: PartialRead + DeserializeOwned> Deserialize<'de> for Guarded<K> {
     /// Fails only if the metadata is unreadable: then the object has no name.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let Unreadable { error, metadata, object } = match readable::read::<K, D>(deserializer)? {
+        let object = Value::deserialize(deserializer)?;
+        let error = match K::deserialize(&object) {
             Ok(mut readable) => {
                 // In the cluster, the annotation has no meaning.
                 readable.meta_mut().annotations.iter_mut().for_each(|all| drop(all.remove(UNREADABLE)));
                 return Ok(Self(Ok(readable)));
             }
-            Err(unreadable) => *unreadable,
+            Err(error) => error.to_string(),
         };
-        let invalid = InvalidObject { error, metadata };
+        let metadata = object.get("metadata").map(ObjectMeta::deserialize).transpose().map_err(D::Error::custom)?;
+        let invalid = InvalidObject { error, metadata: metadata.unwrap_or_default() };
         Ok(Self(K::read_partially(&object, &invalid).ok_or_else(|| Box::new(invalid))))
     }
 }

@@ -22,7 +22,6 @@ pub mod node_claim;
 pub mod node_overlay;
 pub mod node_pool;
 pub mod pod;
-pub mod readable;
 pub mod requirement;
 mod schema;
 pub mod taint;

@@ -12,7 +12,6 @@ pub mod drive;
 pub mod facts;
 mod feed;
 mod follow;
-mod guarded;
 pub mod index;
 pub mod ledger;
 pub mod metrics;
