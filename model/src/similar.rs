@@ -43,6 +43,19 @@ pub fn nearest<'c>(text: &str, candidates: impl IntoIterator<Item = &'c str>) ->
     best.map(|(_, candidate)| candidate)
 }
 
+/// Whether both are the same but for case and separators.
+///
+/// ```
+/// use plimsoll_model::similar::is_same_but_for_case;
+///
+/// assert!(is_same_but_for_case("Nvidia.com/GPU", "nvidia.com/gpu"));
+/// assert!(!is_same_but_for_case("nvidia.com/gpumem", "nvidia.com/gpu"));
+/// ```
+#[must_use]
+pub fn is_same_but_for_case(left: &str, right: &str) -> bool {
+    folded(left) == folded(right)
+}
+
 /// The digits, sorted: two that are exchanged are a misspelling, another one is another thing.
 fn digits(letters: &[char]) -> Vec<char> {
     let mut digits: Vec<char> = letters.iter().copied().filter(char::is_ascii_digit).collect();

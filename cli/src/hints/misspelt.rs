@@ -2,7 +2,7 @@
 
 use plimsoll_model::catalog::{CapacityType, Catalog};
 use plimsoll_model::identity::{CatalogId, ShapeId};
-use plimsoll_model::names::{NODES_RESOURCE, USD_PER_HOUR_RESOURCE, label};
+use plimsoll_model::names::{NODES_RESOURCE, USD_PER_HOUR_RESOURCE, annotation, label};
 use plimsoll_model::requirements::{NodeSelectorRequirement, Operator};
 use plimsoll_model::similar;
 use plimsoll_model::snapshot::{NodePool, PodShape, Snapshot};
@@ -48,19 +48,34 @@ fn of_pool(pool: &NodePool, catalog: &Catalog, hints: &mut Vec<String>) {
 fn of_limits(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, hints: &mut Vec<String>) {
     let of_types = catalogs.values().flat_map(|catalog| &catalog.instance_types).map(|it| &it.capacity);
     let of_overlays = snapshot.node_pools.iter().flat_map(|pool| &pool.overlays).map(|overlay| &overlay.capacity);
-    let capacities = of_types.chain(of_overlays);
-    let mut known: BTreeSet<&str> = capacities.flat_map(|capacity| capacity.iter().map(|(name, _)| name)).collect();
+    let of_nodes = snapshot.nodes.iter().map(|node| &node.allocatable);
+    let of_pods = snapshot.shapes.iter().map(|shape| &shape.requests);
+    let amounts = of_types.chain(of_overlays).chain(of_nodes).chain(of_pods);
+    let mut known: BTreeSet<&str> = amounts.flat_map(|amounts| amounts.iter().map(|(name, _)| name)).collect();
     known.extend([NODES_RESOURCE, USD_PER_HOUR_RESOURCE]);
     let of_pools = snapshot.node_pools.iter().map(|it| (format!("NodePool {}: spec.limits", it.name), &it.limits));
     let quotas = snapshot.capacity_quotas.iter();
     let of_quotas = quotas.map(|it| (format!("CapacityQuota {}: spec.limits.resources", it.name), &it.limits));
     for (place, limits) in of_pools.chain(of_quotas) {
         for (name, _) in limits.iter() {
-            if let Some(meant) = similar::nearest(name, known.iter().copied()) {
+            if let Some(meant) = meant_resource(name, &known) {
                 hints.push(format!("{place} has {name}, which no instance type has; did you mean {meant}?"));
             }
         }
     }
+}
+
+/// The known resource that `name` may be a misspelling of.
+fn meant_resource<'k>(name: &str, known: &BTreeSet<&'k str>) -> Option<&'k str> {
+    let mut candidates = known.iter().copied();
+    if name.contains('/') && !name.starts_with(annotation::PREFIX) {
+        // Device plugins add resources with similar names: `nvidia.com/gpumem` is not `nvidia.com/gpu`.
+        let alike = candidates.find(|it| similar::is_same_but_for_case(name, it));
+        return alike.filter(|_| !known.contains(name));
+    }
+    // The first letter is rarely wrong, and `gpu` is not `cpu`.
+    let first = |text: &str| text.chars().next().map(|letter| letter.to_ascii_lowercase());
+    similar::nearest(name, candidates.filter(|it| first(it) == first(name)))
 }
 
 /// Values of the requirement that no offering has and that are similar to an existing value.
@@ -158,4 +173,39 @@ pub(crate) fn tiny_memory(snapshot: &Snapshot) -> Vec<String> {
         Some(format!("Pod {pod} requests {bytes} of memory; did you mean Mi? The suffix m stands for a thousandth"))
     };
     snapshot.shapes.iter().filter(tiny).filter_map(text).take(MAX_HINTS).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_resource_of_a_device_plugin_is_no_misspelling_of_another() {
+        let known = BTreeSet::from([
+            "cpu",
+            "memory",
+            "nodes",
+            "aws.amazon.com/neuroncore",
+            "nvidia.com/gpu",
+            "plimsoll.dev/usd-per-hour",
+            "vpc.amazonaws.com/pod-eni",
+        ]);
+        for (name, meant) in [
+            ("nvidia.com/gpucores", None),
+            ("nvidia.com/gpumem", None),
+            ("nvidia.com/vgpu", None),
+            ("aws.amazon.com/neurondevice", None),
+            ("vpc.amazonaws.com/efa", None),
+            ("gpu", None),
+            ("GPU", None),
+            ("nvidia.com/gpu", None),
+            ("NVIDIA.com/GPU", Some("nvidia.com/gpu")),
+            ("nvidia.com/g-pu", Some("nvidia.com/gpu")),
+            ("plimsoll.dev/usd-per-hours", Some("plimsoll.dev/usd-per-hour")),
+            ("Memory", Some("memory")),
+            ("cpus", Some("cpu")),
+        ] {
+            assert_eq!(meant_resource(name, &known), meant, "{name}");
+        }
+    }
 }

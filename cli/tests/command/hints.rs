@@ -72,6 +72,13 @@ fn misspelt_limits_bring_hints() {
     assert_eq!(hints(&limited("node: 3")), hint(place, "node", "nodes"));
     // A device plugin may add any resource.
     assert_eq!(hints(&limited("cpu: 10, nodes: 3, plimsoll.dev/usd-per-hour: 2, example.com/device: 4")), "");
+    assert_eq!(hints(&limited("gpu: 1, nvidia.com/gpucores: 2, vpc.amazonaws.com/efa: 3")), "");
+    // What a pod requests is known.
+    let pod = "---\napiVersion: v1\nkind: Pod\nmetadata: {name: a}\n\
+        spec: {containers: [{name: app, resources: {limits: {example.com/device: 1}}}]}\n";
+    let limited = limited("example.com/Device: 4");
+    let expected = hint(place, "example.com/Device", "example.com/device");
+    assert_eq!((hints(&limited), hints(&format!("{limited}{pod}"))), (String::new(), expected));
     let quota = "---\napiVersion: autoscaling.x-k8s.io/v1beta1\nkind: CapacityQuota\nmetadata: {name: all}\n\
         spec: {limits: {resources: {cpus: 2}}}\n";
     let expected = hint("CapacityQuota all: spec.limits.resources", "cpus", "cpu");
