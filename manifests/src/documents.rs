@@ -12,7 +12,8 @@ const MAX_DEPTH: usize = 128;
 /// What the YAML library advises programmers to do about a repeated key.
 const LIBRARY_ADVICE: &str = ", set DuplicateKeyPolicy in Options if acceptable";
 /// What to do if the line has a Go template.
-const TEMPLATE_ADVICE: &str = "; a Helm chart must be rendered first, with helm template";
+const TEMPLATE_ADVICE: &str =
+    "; a Go template must be rendered first, such as a Helm chart with `helm template`, or quoted";
 
 /// The content of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,8 +79,10 @@ pub(super) fn split(file: &Text, errors: &mut Vec<ManifestError>) -> Vec<Documen
 }
 
 /// What begins like JSON is read as such: YAML's reader would take longer and differ in escapes. `None` if it does not.
+/// Two braces begin a Go template.
 fn json_values(text: &str) -> Option<Result<Vec<Value>, String>> {
-    let is_json = text.trim_start().starts_with('{');
+    let start = text.trim_start();
+    let is_json = start.starts_with('{') && !start.starts_with("{{");
     is_json.then(|| json::values(text).map_err(|error| format!("not JSON: {error}")))
 }
 

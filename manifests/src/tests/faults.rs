@@ -91,12 +91,14 @@ fn the_rule_for_names_states_the_longest_name() {
 #[test]
 fn a_chart_that_is_not_rendered_is_named() {
     let error = |content: &str| read(&[text("pool.yaml", content)], MAX_PODS).unwrap_err().to_string();
-    let advice = "; a Helm chart must be rendered first, with helm template";
+    let advice = "; a Go template must be rendered first, such as a Helm chart with `helm template`, or quoted";
     for line in ["  name: {{ .Values.name }}", "{{ toYaml .Values.labels | indent 2 }}"] {
         let error = error(&format!("# A comment\n---\nkind: NodePool\nmetadata:\n{line}\n"));
         assert!(error.starts_with("pool.yaml: document 1: not YAML: line 5, "), "{error}");
         assert!(error.ends_with(advice), "{error}");
     }
+    let first = error("\n{{- if .Values.pool }}\nkind: NodePool\n{{- end }}\n");
+    assert!(first.starts_with("pool.yaml: document 1: not YAML: line 2, ") && first.ends_with(advice), "{first}");
     let other = error("kind: NodePool\nmetadata: {name: \"{{ .Values.name }}\"}\nspec: [\n");
     assert!(other.contains("not YAML") && !other.contains(advice), "{other}");
 }
