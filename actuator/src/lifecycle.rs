@@ -230,8 +230,8 @@ fn pool_of(claim: &NodeClaim) -> &str {
     claim.labels().get(label::NODE_POOL).map_or("", String::as_str)
 }
 
-/// Marks an expired claim whose node has no NodePool that plans know, and deletes it. By the mark, its drain differs from
-/// that of a claim that a user deletes. It respects PodDisruptionBudgets.
+/// Marks an expired claim whose node has no NodePool that plans know, and deletes it. Because of the mark, its drain
+/// differs from that of a claim that a user deletes. The drain respects PodDisruptionBudgets.
 async fn expire(deps: &Lifecycle, claim: &NodeClaim) -> Result<Requeue, WriteError> {
     let (why, now) = (DisruptionReason::Expired.as_str(), deps.clock.now());
     let mark = |claim: &mut NodeClaim| {

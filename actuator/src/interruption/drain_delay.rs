@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_end_is_a_quarter_of_an_hour_away_unless_another_node_is_only_recommended() {
+    fn an_unknown_end_is_a_quarter_of_an_hour_away_except_after_a_recommendation() {
         let (spot, recommendation) = (NoticeKind::SpotInterrupted, NoticeKind::RebalanceRecommendation);
         assert_eq!(end_after(spot, Some(120), Some("default")), Some(120));
         assert_eq!(end_after(spot, None, Some("default")), Some(900));

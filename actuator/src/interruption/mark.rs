@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_that_is_being_deleted_learns_of_a_near_end_to_come() {
+    fn a_claim_that_is_being_deleted_learns_only_of_a_near_end() {
         const MINUTE: i64 = 60_000;
         const HOUR: i64 = 60 * MINUTE;
         let notice = |heard: i64, ends: Option<i64>| Interruption {
