@@ -136,9 +136,9 @@ fn avoids(pool: &PoolView<'_>, shape: &PodShape, daemon: &PodShape, offering: Id
         key == label::HOSTNAME || pool.label(offering, key).is_some() || pool.custom.has(key)
     };
     let excludes = |one: &PodShape, other: &PodShape| {
-        one.pod_affinity.iter().any(|term| {
-            term.anti && term.weight.is_none() && term.selects(other) && labelled(&term.topology_key)
-        })
+        one.pod_affinity
+            .iter()
+            .any(|term| term.anti && term.weight.is_none() && term.selects(other) && labelled(&term.topology_key))
     };
     excludes(shape, daemon) || excludes(daemon, shape)
 }
