@@ -7,6 +7,7 @@ use kube::api::{Api, DynamicObject, ListParams};
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, Config};
+use plimsoll_runtime::cluster_access;
 use plimsoll_snapshot::Objects;
 use serde::de::DeserializeOwned;
 use std::path::PathBuf;
@@ -39,7 +40,7 @@ pub(crate) fn read(arguments: &ClusterArguments) -> Result<(Objects, String), Co
         let config = config(arguments).await?;
         let namespace = config.default_namespace.clone();
         let address = config.cluster_url.to_string();
-        let client = Client::try_from(config).map_err(|error| CommandError::Failed(error.to_string()))?;
+        let client = cluster_access::client(config).map_err(|error| CommandError::Failed(error.to_string()))?;
         let lists = Lists { client, address, progress: Progress::start("reading the cluster") };
         Ok((lists.all().await?, namespace))
     })
@@ -68,7 +69,7 @@ async fn config(arguments: &ClusterArguments) -> Result<Config, CommandError> {
 fn describe(error: &KubeconfigError) -> String {
     match error {
         KubeconfigError::ReadConfig(error, path) => format!("{}: {error}", path.display()),
-        other => other.to_string(),
+        other => cluster_access::kubeconfig_problem(other),
     }
 }
 

@@ -8,6 +8,7 @@ pub mod args;
 pub mod backoff;
 pub mod client_pool;
 pub mod clock;
+pub mod cluster_access;
 pub mod connection;
 mod connection_age;
 pub mod lease;

@@ -11,13 +11,14 @@ use std::{
     time::Duration,
 };
 
-use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     admin::{self, Readiness, ReadinessHandle},
     args::ServiceArgs,
+    cluster_access,
     metrics::{Metrics, MetricsError},
     serve::Listener,
     shutdown::{DEFAULT_GRACE, Shutdown, ShutdownError},
@@ -62,16 +63,16 @@ pub enum ProgramError {
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterAccessError {
     /// The given file cannot be used.
-    #[error("kubeconfig {}", path.display())]
+    #[error("kubeconfig {}: {problem}", path.display())]
     File {
         /// Path of the file.
         path: PathBuf,
-        /// The cause.
-        source: Box<KubeconfigError>,
+        /// Description of the problem.
+        problem: String,
     },
     /// No file is given, and there is neither a default one nor a service account.
-    #[error("no access to a cluster")]
-    Infer(#[source] Box<InferConfigError>),
+    #[error("no access to a cluster: {0}")]
+    Infer(String),
 }
 
 /// A started program. Its probes and metrics are served until it has drained.
@@ -161,11 +162,17 @@ pub async fn listen(flag: &'static str, address: SocketAddr) -> Result<TcpListen
 pub async fn kube_config(path: Option<&Path>) -> Result<kube::Config, ClusterAccessError> {
     let mut config = match path {
         Some(path) => {
-            let invalid = |source| ClusterAccessError::File { path: path.to_owned(), source: Box::new(source) };
+            let invalid = |error: KubeconfigError| ClusterAccessError::File {
+                path: path.to_owned(),
+                problem: cluster_access::kubeconfig_problem(&error),
+            };
             let file = Kubeconfig::read_from(path).map_err(invalid)?;
             kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(invalid)?
         }
-        None => kube::Config::infer().await.map_err(|error| ClusterAccessError::Infer(Box::new(error)))?,
+        None => {
+            let none = |error| ClusterAccessError::Infer(cluster_access::no_access(&error));
+            kube::Config::infer().await.map_err(none)?
+        }
     };
     config.default_retry = false;
     config.read_timeout = Some(READ_TIMEOUT);

@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use plimsoll_model::names::lease;
 use plimsoll_runtime::client_pool::ClientPool;
 use plimsoll_runtime::clock::Clock;
+use plimsoll_runtime::cluster_access;
 use plimsoll_runtime::lease::LeaseConfig;
 use plimsoll_runtime::program::{self, ServiceProgram};
 
@@ -30,7 +31,7 @@ pub async fn run(args: WatcherArgs) -> Result<()> {
         recording: recording.recording(),
     };
     let parts = Parts {
-        client: kube::Client::try_from(program::kube_config(peers.kubeconfig.as_deref()).await?)?,
+        client: cluster_access::client(program::kube_config(peers.kubeconfig.as_deref()).await?)?,
         clock,
         settings,
         scheduler: ClientPool::new(&peers.scheduler, program.tls.clone()).context("--scheduler")?,

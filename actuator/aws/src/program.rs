@@ -12,6 +12,7 @@ use plimsoll_actuator::service::{self, Parts};
 use plimsoll_actuator::zonal_shift::{self, ZonalShiftError};
 use plimsoll_runtime::args::invalid_flag::{Refused, parse_args};
 use plimsoll_runtime::clock::Clock;
+use plimsoll_runtime::cluster_access;
 use plimsoll_runtime::program::{self, ServiceProgram};
 use std::ffi::OsString;
 
@@ -59,7 +60,7 @@ pub async fn run(program: Program) -> Result<()> {
     let (program, listener) = ServiceProgram::start("actuator", &args.service).await?;
     let config = program::kube_config(args.kubeconfig.as_deref()).await?;
     let configured = configured(&args, &config)?;
-    let client = kube::Client::try_from(config)?;
+    let client = cluster_access::client(config)?;
     let options = Options {
         region: Some(args.region.clone()).filter(|region| !region.is_empty()),
         endpoint_url: args.aws_endpoint_url.clone(),

@@ -7,9 +7,10 @@ use crate::{CommandError, with_cause};
 use clap::Args;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
+use kube::Config;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use plimsoll_runtime::cluster_access;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -68,21 +69,22 @@ pub(super) fn run(arguments: &SecretArguments, names: &[(&str, String)], days: u
     runtime.block_on(async {
         let namespace = arguments.secrets.as_deref().unwrap_or_default();
         let config = config(arguments).await?;
-        let client = Client::try_from(config).map_err(|error| CommandError::Failed(error.to_string()))?;
+        let client = cluster_access::client(config).map_err(|error| CommandError::Failed(error.to_string()))?;
         let secrets = Secrets { api: Api::namespaced(client, namespace), namespace };
         secrets.renew(arguments, names, policy).await
     })
 }
 
 async fn config(arguments: &SecretArguments) -> Result<Config, CommandError> {
-    let problem = |error: &dyn std::fmt::Display| CommandError::BadInput(format!("kubeconfig: {error}"));
+    let problem = |problem: String| CommandError::BadInput(format!("kubeconfig: {problem}"));
+    let invalid = |error: KubeconfigError| problem(cluster_access::kubeconfig_problem(&error));
     let mut config = match &arguments.kubeconfig {
         Some(path) => {
-            let kubeconfig = Kubeconfig::read_from(path).map_err(|error| problem(&error))?;
+            let kubeconfig = Kubeconfig::read_from(path).map_err(invalid)?;
             let options = KubeConfigOptions::default();
-            Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|error| problem(&error))?
+            Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(invalid)?
         }
-        None => Config::infer().await.map_err(|error| problem(&error))?,
+        None => Config::infer().await.map_err(|error| problem(cluster_access::no_access(&error)))?,
     };
     config.default_retry = false;
     config.read_timeout = Some(READ_TIMEOUT);

@@ -147,6 +147,32 @@ fn a_cluster_may_lack_the_optional_kinds() {
     assert_eq!((run.status, run.stderr.as_str()), (0, ""));
 }
 
+/// It may be a token.
+#[test]
+fn what_an_exec_plugin_prints_and_a_kubeconfig_contains_is_not_repeated() {
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = folder.path().join("config");
+    let exec = |script: &str| {
+        format!(
+            "exec: {{apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never, command: sh, \
+             args: [-c, \"{script}\"]}}"
+        )
+    };
+    for (user, status, told) in [
+        (exec("echo SECRETTOKEN; exit 3"), 1, "the exec plugin of the kubeconfig ended with exit status: 3"),
+        (exec("echo token: [SECRETTOKEN"), 1, "what the exec plugin of the kubeconfig printed is no ExecCredential"),
+        ("token: [SECRETTOKEN]".to_owned(), 2, "kubeconfig: not a kubeconfig at line 5, column "),
+    ] {
+        let text = kubeconfig_for("127.0.0.1:1").replace("user: {}", &format!("user: {{{user}}}"));
+        std::fs::write(&kubeconfig, text).unwrap();
+        for command in [&["plan"][..], &["certificates", "--secrets", "shop"]] {
+            let run = plimsoll(&[command, &["--kubeconfig", &as_text(&kubeconfig)]].concat());
+            assert_eq!((run.status, run.stdout.as_str()), (status, ""), "{run:?}");
+            assert!(run.stderr.contains(told) && !run.stderr.contains("SECRETTOKEN"), "{run:?}");
+        }
+    }
+}
+
 #[test]
 fn why_a_cluster_cannot_be_reached_is_told() {
     let folder = tempfile::tempdir().unwrap();
