@@ -7,6 +7,7 @@ pub(crate) use misspelt::{misspelt, tiny_memory};
 pub(crate) use volumes::volume_conflicts;
 
 use k8s_openapi::api::core::v1::Node;
+use misspelt::MAX_HINTS;
 use plimsoll_api::NodePool as ApiPool;
 use plimsoll_api::ec2_node_class::EC2NodeClass;
 use plimsoll_catalog::builtin;
@@ -114,7 +115,7 @@ pub(crate) fn of_unknown_annotations(pools: &[ApiPool]) -> Vec<String> {
         });
         unknown.map(hint).chain(ignored).collect::<Vec<_>>()
     };
-    pools.iter().flat_map(of_pool).collect()
+    pools.iter().flat_map(of_pool).take(MAX_HINTS).collect()
 }
 
 /// Hints about variables of a shell in node classes, such as `${CLUSTER_NAME}` in the guides to Karpenter.

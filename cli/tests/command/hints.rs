@@ -102,6 +102,8 @@ fn annotations_that_do_not_exist_bring_hints() {
          hint: NodePool default: the annotation plimsoll.dev/other has no effect\n"
     );
     assert_eq!(hints("plimsoll.dev/on-demand-percentage: \"30\", example.com/other: a"), "");
+    let many: Vec<String> = (0..11).map(|number| format!("plimsoll.dev/other-{number}: a")).collect();
+    assert_eq!(hints(&many.join(", ")).lines().count(), 10);
     let metadata = "{annotations: {plimsoll.dev/rollout-paused: \"true\", plimsoll.dev/other: a}}";
     let pool = pool.replace("template:", &format!("template:\n    metadata: {metadata}"));
     let run = plimsoll_with(&["plan", "-f", "-", "--catalog", &fixture("catalog.json"), "--now", NOW], &pool);
