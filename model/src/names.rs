@@ -319,3 +319,17 @@ pub mod tag {
     /// UID of the claim, if the launch group has only one.
     pub const NODE_CLAIM_UID: &str = "plimsoll.dev/nodeclaim-uid";
 }
+
+#[cfg(test)]
+mod tests {
+    use super::annotation::{OF_NODE_POOLS, PREFIX};
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn the_annotations_of_node_pools_are_those_documented_as_such() {
+        let documented = include_str!("names.rs").split(concat!("/// On ", "NodePools")).skip(1);
+        let documented: BTreeSet<&str> = documented.filter_map(|text| text.split('"').nth(1)).collect();
+        assert_eq!(documented, BTreeSet::from(OF_NODE_POOLS));
+        assert!(documented.iter().all(|key| key.starts_with(PREFIX)));
+    }
+}

@@ -5,6 +5,8 @@
 
 use crate::{plimsoll_with, repository};
 use clap::Parser as _;
+use plimsoll_model::names::annotation;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -117,6 +119,15 @@ fn commands_of_scripts_and_of_the_text_are_understood() {
         }
     }
     assert!(count >= 6, "the pages have scripts: {count}");
+}
+
+#[test]
+fn the_annotations_of_node_pools_are_listed() {
+    let page = std::fs::read_to_string(repository("deploy/README.md")).unwrap();
+    let row = page.lines().find_map(|line| line.strip_prefix("| NodePool | none | ")).unwrap();
+    let names = row.split('`').skip(1).step_by(2);
+    let listed: BTreeSet<String> = names.map(|name| format!("{}{name}", annotation::PREFIX)).collect();
+    assert_eq!(listed, BTreeSet::from(annotation::OF_NODE_POOLS.map(str::to_owned)));
 }
 
 #[test]
