@@ -91,9 +91,11 @@ const NODE_EXAMPLES: &str = concat!(
 Examples:
   plimsoll explain node ip-10-0-12-34.ec2.internal --context prod
   plimsoll explain node default-x7k2p                 a NodeClaim by its name
-  kubectl get ",
+  kubectl get -A -o yaml \\
+    ",
     kubectl_kinds!(),
-    " -A -o yaml > cluster.yaml
+    " \\
+    > cluster.yaml
   plimsoll explain node ip-10-0-12-34.ec2.internal -f cluster.yaml --region eu-west-1"
 );
 
