@@ -133,15 +133,15 @@ impl Repair<'_> {
         }
     }
 
-    /// Applies moves for unplaced pods, each with at most half of the work that is left. The result leaves no more pods
-    /// unplaced than `plan`. It may leave pods that `plan` places, but not for pods of lower priority.
+    /// Applies moves for unplaced pods, each with half of the work that is left. The result leaves no more pods unplaced
+    /// than `plan`. It may leave pods that `plan` places, but not for pods of lower priority.
     fn place_more(&self, plan: Plan, moves: &[PlacingMove]) -> Plan {
         if unplaced_pods(self.inputs.snapshot, &plan).is_empty() {
             return plan;
         }
         let mut best = Best { repair: self, inputs: self.inputs, plan, changed_snapshot: None };
         for (_, step) in moves.iter().filter(|(one, _)| self.moves.has(*one)) {
-            let aside = self.work.set_half_aside();
+            let aside = self.work.set_half_aside(self.inputs.snapshot);
             step(&mut best);
             self.work.give_back(aside);
         }

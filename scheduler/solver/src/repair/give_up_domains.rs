@@ -139,14 +139,20 @@ fn keep_one(
 fn keep_domains(best: &mut Best<'_>, start: Snapshot, before: &BTreeSet<PodUid>) {
     let snapshot = best.inputs.snapshot;
     let unplaced = unplaced_pods(snapshot, &best.plan);
-    let lost = unplaced.iter().filter(|uid| !before.contains(**uid));
-    let lost: BTreeSet<&ShapeId> = lost.filter_map(|uid| Some(&snapshot.pod(uid)?.shape)).collect();
+    let lost = unplaced.iter().filter(|uid| !before.contains(**uid)).filter_map(|uid| snapshot.pod(uid));
+    // A pod that runs, on an expired node, belongs to the removal of this node.
+    let lost: BTreeSet<&ShapeId> = lost.filter(|pod| pod.state == PodState::Pending).map(|pod| &pod.shape).collect();
     if lost.is_empty() {
         return;
     }
-    let mut changed_snapshot = start;
-    changed_snapshot.pods.retain(|pod| !lost.contains(&pod.shape) || !unplaced.contains(&pod.uid));
-    best.attempt(changed_snapshot, true);
+    let mut without = start.clone();
+    without
+        .pods
+        .retain(|pod| pod.state != PodState::Pending || !lost.contains(&pod.shape) || !unplaced.contains(&pod.uid));
+    if let Attempt::Accepted = best.attempt(without, true) {
+        // Later moves may place these pods.
+        best.changed_snapshot = Some(start);
+    }
 }
 
 /// Reopens domains that were given up unnecessarily: each after the first `needed`, except for the last one.

@@ -37,10 +37,16 @@ impl<'a> Work<'a> {
         self.left.set(self.left.get().saturating_sub(steps));
     }
 
-    /// Sets half of the work that is left aside, and returns how much. What is done next cannot use it up.
-    pub(crate) fn set_half_aside(&self) -> usize {
-        let aside = self.left.get() / 2;
-        self.left.update(|left| left.saturating_sub(aside));
+    /// Sets half of the work that is left aside, but leaves enough for a plan for `snapshot`, and returns how much. What
+    /// is done next cannot use it up. The packing of its last plan may exceed its part.
+    pub(crate) fn set_half_aside(&self, snapshot: &Snapshot) -> usize {
+        self.set_half_aside_except(checks_of_plan(snapshot))
+    }
+
+    fn set_half_aside_except(&self, least: usize) -> usize {
+        let left = self.left.get();
+        let aside = (left / 2).min(left.saturating_sub(least));
+        self.left.set(left.saturating_sub(aside));
         aside
     }
 
@@ -51,8 +57,13 @@ impl<'a> Work<'a> {
 
     /// Like [`Self::spend`], for a plan for `snapshot`.
     pub(crate) fn spend_plan(&self, snapshot: &Snapshot) -> bool {
-        self.spend((snapshot.pods.len() + snapshot.nodes.len()).saturating_mul(CHECKS_PER_OBJECT))
+        self.spend(checks_of_plan(snapshot))
     }
+}
+
+/// Number of checks that a plan for `snapshot` counts as.
+fn checks_of_plan(snapshot: &Snapshot) -> usize {
+    (snapshot.pods.len() + snapshot.nodes.len()).saturating_mul(CHECKS_PER_OBJECT)
 }
 
 #[cfg(test)]
@@ -75,10 +86,20 @@ mod tests {
     fn half_of_the_work_can_be_set_aside() {
         let cancel = Cancel::default();
         let work = Work::new(&cancel);
-        let aside = work.set_half_aside();
+        let aside = work.set_half_aside_except(CHECKS / 3);
         assert!(!work.spend(CHECKS / 2 + 1) && !work.spend(1));
         work.give_back(aside);
         assert!(work.spend(CHECKS / 2) && !work.spend(1));
+    }
+
+    #[test]
+    fn what_a_plan_needs_is_not_set_aside() {
+        let cancel = Cancel::default();
+        for (plan, aside) in [(CHECKS - 7, 7), (CHECKS + 7, 0)] {
+            let work = Work::new(&cancel);
+            assert_eq!(work.set_half_aside_except(plan), aside);
+            assert!(work.spend(CHECKS - aside));
+        }
     }
 
     #[test]
