@@ -26,7 +26,7 @@ use crate::state::outcomes::Outcomes;
 use crate::state::zonal_shifts::ZonalShifts;
 use crate::stores::{Stores, WatchedKind};
 use crate::termination::{is_disrupted, taint_disrupted};
-use deletion::{delete, post_removed, report_deleted};
+use deletion::{Target, post_removed, prepare, report_deleted};
 use facts::{Obstacle, RemovalObjects, RemovalView};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
@@ -298,21 +298,35 @@ async fn write_reason(
     deps.writes.update(claim, ObjectPart::Status, change).await
 }
 
-/// Lists the node's pods live, since the pod watch may lag behind the node watch, and deletes the claim. So no node is
-/// removed as empty on the word of the watch cache alone, however many nodes become empty at once (rule 15). A forced
-/// removal does not depend on the pods, and an unreadable pod, of which the list fails, must not keep the node.
+/// Deletes the claim if the live pods of its node permit it. No other request comes between the list of the pods and
+/// the deletion.
 async fn finish(deps: &Removals, claim: &NodeClaim, node: &Node, command: &Removal) -> Result<Requeue, WriteError> {
-    if !command.reason.is_forced() {
-        let live = deps.writes.list_pods_on(command.node.as_str()).await?;
-        let mut objects = removal_objects(deps, &command.node, command.rooms.keys());
-        objects.pods.retain(|pod| pod.node_name.as_deref() != Some(command.node.as_str()));
-        objects.pods.extend(live);
-        if let Some(cause) = obstacle(deps, claim, command, objects) {
-            return undo(deps, claim, Some(command), &cause).await;
+    let is_deleted = match prepare(deps, claim, command).await? {
+        Target::Version(version) => {
+            if let Some(cause) = live_obstacle(deps, claim, command).await? {
+                return undo(deps, claim, Some(command), &cause).await;
+            }
+            deps.writes.delete_unchanged(&*version).await?
         }
-    }
-    if delete(deps, claim, command).await? {
+        Target::Deleted => true,
+        Target::Changed => false,
+    };
+    if is_deleted {
         report_deleted(deps, claim, Some(node), command);
     }
     Ok(Some(POLL_INTERVAL))
+}
+
+/// Lists the node's pods live, since the pod watch may lag behind the node watch. So no node is removed as empty on the
+/// word of the watch cache alone, however many nodes become empty at once (rule 15). A forced removal does not depend
+/// on the pods, and an unreadable pod, of which the list fails, must not keep the node.
+async fn live_obstacle(deps: &Removals, claim: &NodeClaim, command: &Removal) -> Result<Option<String>, WriteError> {
+    if command.reason.is_forced() {
+        return Ok(None);
+    }
+    let live = deps.writes.list_pods_on(command.node.as_str()).await?;
+    let mut objects = removal_objects(deps, &command.node, command.rooms.keys());
+    objects.pods.retain(|pod| pod.node_name.as_deref() != Some(command.node.as_str()));
+    objects.pods.extend(live);
+    Ok(obstacle(deps, claim, command, objects))
 }

@@ -12,24 +12,34 @@ use plimsoll_api::NodeClaim;
 use plimsoll_model::execution::{Outcome, OutcomeStatus};
 use plimsoll_model::names::annotation;
 
-/// Deletes the claim of a removal. Returns whether it is gone or being deleted.
+/// What a removal deletes.
+pub(super) enum Target {
+    /// This version of the claim.
+    Version(Box<NodeClaim>),
+    /// Nothing: the claim is gone or being deleted.
+    Deleted,
+    /// Nothing yet: the claim has another command, or none. The watch cache will show it.
+    Changed,
+}
+
+/// Prepares the deletion of the claim of a removal.
 ///
 /// The version that is deleted has the condition with the reason, which an undone removal clears first: a deletion
 /// without a response has no effect after that. The version is read live, since the removal has just written the claim,
 /// and the watch cache may not show that yet.
-pub(super) async fn delete(deps: &Removals, claim: &NodeClaim, command: &Removal) -> Result<bool, WriteError> {
+pub(super) async fn prepare(deps: &Removals, claim: &NodeClaim, command: &Removal) -> Result<Target, WriteError> {
     let stays =
         |live: &NodeClaim| live.metadata.uid == claim.metadata.uid && live.metadata.deletion_timestamp.is_none();
-    let Some(live) = deps.writes.read_claim(&claim.name_any()).await?.filter(stays) else { return Ok(true) };
+    let Some(live) = deps.writes.read_claim(&claim.name_any()).await?.filter(stays) else { return Ok(Target::Deleted) };
     if live.annotations().get(annotation::REMOVAL) != claim.annotations().get(annotation::REMOVAL) {
-        // Somebody removed the command, or it is that of a later removal. The watch cache will show it.
-        return Ok(false);
+        // Somebody removed the command, or it is that of a later removal.
+        return Ok(Target::Changed);
     }
-    match write_reason(deps, &live, command).await? {
-        UpdateResult::Unchanged => deps.writes.delete_unchanged(&live).await,
-        UpdateResult::Written(written) => deps.writes.delete_unchanged(&*written).await,
-        UpdateResult::Gone => Ok(true),
-    }
+    Ok(match write_reason(deps, &live, command).await? {
+        UpdateResult::Unchanged => Target::Version(Box::new(live)),
+        UpdateResult::Written(written) => Target::Version(written),
+        UpdateResult::Gone => Target::Deleted,
+    })
 }
 
 /// Records that the claim of a removal is deleted, and reports it.
