@@ -2,7 +2,7 @@
 
 use super::deletion::{post_removed, report_deleted};
 use super::lookup::node_of;
-use super::{POLL_INTERVAL, Removals};
+use super::{POLL_INTERVAL, Removals, write_reason};
 use crate::controller_loop::Requeue;
 use crate::events::{Note, object, reason};
 use crate::io::{ObjectPart, UpdateResult, WriteError};
@@ -37,9 +37,15 @@ pub(super) async fn undo(
     };
     let Some(current) = cleared.as_ref().filter(|current| current.metadata.deletion_timestamp.is_none()) else {
         // The deletion got no response, and the watch cache may not show it yet: nothing is left to undo.
-        match command {
-            Some(command) if cleared.is_some() => report_deleted(deps, claim, node_of(deps, claim).as_deref(), command),
-            Some(command) if deps.outcomes.is_open(&command.action) => post_removed(deps, name, command),
+        match (command, &cleared) {
+            (Some(command), Some(deleted)) => {
+                // The deletion may have arrived before the condition was cleared. An interruption's reason stays.
+                if deleted.true_condition(DISRUPTION_REASON).is_none() {
+                    write_reason(deps, deleted, command).await?;
+                }
+                report_deleted(deps, claim, node_of(deps, claim).as_deref(), command);
+            }
+            (Some(command), None) if deps.outcomes.is_open(&command.action) => post_removed(deps, name, command),
             _ => deps.ledger.with(|ledger| ledger.deleting(&name)),
         }
         return Ok(Some(POLL_INTERVAL));
@@ -74,7 +80,7 @@ pub(super) async fn undo(
     Ok(None)
 }
 
-/// Clears the condition of a removal. Returns the claim after that, unless it is gone.
+/// Clears the condition of a removal. Returns the claim after that, unless it is gone. It may be being deleted by then.
 ///
 /// Each deletion of a removal is for a version with the condition. Without the condition no deletion was sent, or
 /// somebody else has changed the claim since. In both cases no deletion takes effect any more.

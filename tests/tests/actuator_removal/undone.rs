@@ -193,6 +193,40 @@ async fn a_deleted_claim_has_the_reason_of_its_removal() {
     assert!(has_reason(&watcher.world, &claim));
 }
 
+/// Its deletion got no response, and arrives before the request that clears the reason.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_is_deleted_while_its_removal_is_undone_keeps_the_reason() {
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
+    // Its deletion takes longer than the test.
+    let finalizers = json!({"metadata": {"finalizers": ["karpenter.sh/termination", "example.com/wait"]}});
+    watcher.world.patch(ResourceId::NODE_CLAIMS, &claim, finalizers).unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let faults = watcher.world.server().faults();
+    let deletion = Matcher { name: Some(claim.clone()), ..Matcher::of(Verb::Delete, "nodeclaims") };
+    faults.always(deletion, Effect::Late(Duration::from_secs(3)));
+    watcher.remove("r-1", &node, DisruptionReason::Empty, None).await;
+    watcher.until("the node is tainted", MINUTE, |world| is_tainted(world, &node)).await;
+    // The first deletion is sent by then, and arrives while the request is held.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let (client, name, gate) = (Some(watcher.actuator()), Some(claim.clone()), Gate::default());
+    let clear = Matcher { client, name, subresource: Some("status"), ..Matcher::of(Verb::Patch, "nodeclaims") };
+    faults.next(1, clear, Effect::HoldBefore(gate.clone()));
+    // No pod, since the claim would get the time at which it came.
+    let protected = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}});
+    watcher.world.patch(ResourceId::NODES, &node, protected).unwrap();
+    gate.reached(1).await;
+    let is_deleted =
+        |world: &World| world.get(ResourceId::NODE_CLAIMS, &claim).is_some_and(|claim| object::is_deleting(&claim));
+    assert!(!is_deleted(&watcher.world));
+    watcher.until("the deletion arrives", Duration::from_secs(3), is_deleted).await;
+    gate.open();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(has_reason(&watcher.world, &claim));
+    let events = watcher.world.events_of("NodeClaim", &claim);
+    assert!(!events.iter().any(|event| event.contains("removal undone")), "{events:?}");
+}
+
 /// Somebody else wrote the taint, or removed the command.
 #[tokio::test(start_paused = true)]
 async fn a_taint_without_a_command_is_removed() {
