@@ -100,10 +100,11 @@ fn latest_evictions(
 }
 
 /// When the instance of the claim stops, or is taken to stop. `None` after a recommendation to rebalance: the instance
-/// may run on for days, and a Spot notice comes before its end. Without a NodePool, no other node is launched for the
-/// pods, so that they would wait for ever.
+/// may run on for days, and a Spot notice comes before its end. Pods of a claim without a NodePool might wait for ever:
+/// the actuator launches nothing for them, and perhaps no NodePool takes them.
 fn end(claim: &NodeClaim, interruption: &Interruption) -> Option<time::Timestamp> {
-    let may_wait = is_recommendation(interruption) && claim.labels().contains_key(label::NODE_POOL);
+    let has_pool = claim.labels().get(label::NODE_POOL).is_some_and(|pool| !pool.is_empty());
+    let may_wait = is_recommendation(interruption) && has_pool;
     let assumed = (!may_wait).then(|| interruption.heard.plus(MAX_WITHOUT_END));
     interruption.ends.or(assumed)
 }
@@ -184,6 +185,7 @@ mod tests {
         assert_eq!(end_after(spot, None, Some("default")), Some(900));
         assert_eq!(end_after(recommendation, None, Some("default")), None);
         assert_eq!(end_after(recommendation, Some(120), Some("default")), Some(120), "a Spot notice came later");
-        assert_eq!(end_after(recommendation, None, None), Some(900), "nothing is launched for its pods");
+        assert_eq!(end_after(recommendation, None, None), Some(900), "perhaps no NodePool takes its pods");
+        assert_eq!(end_after(recommendation, None, Some("")), Some(900), "an empty name is no NodePool");
     }
 }
