@@ -6,7 +6,7 @@ use plimsoll_model::plan::Termination;
 use plimsoll_model::snapshot::DisruptionReason;
 use plimsoll_sim::apiserver::ResourceId;
 use plimsoll_sim::apiserver::error::ApiError;
-use plimsoll_sim::apiserver::faults::{Effect, Matcher};
+use plimsoll_sim::apiserver::faults::{Distortion, Effect, Matcher, WatchMatcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, wanted};
 use plimsoll_tests::{MINUTE, Setup};
@@ -74,6 +74,34 @@ async fn a_removal_whose_claim_a_user_deletes_ends_with_an_outcome() {
             assert_eq!(statuses, [OutcomeStatus::Accepted, OutcomeStatus::Removed], "{has_finalizer}");
         }
     }
+}
+
+/// The watch of NodeClaims does not show yet that the claim is gone. No plan is repeated.
+#[tokio::test(start_paused = true)]
+async fn a_removal_that_a_pod_prevents_once_its_claim_is_gone_ends_with_an_outcome() {
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let large = Wanted { instance_type: "m6i.2xlarge", ..wanted("a-1") };
+    let (claim, node) = watcher.node(&large).await;
+    let removal = Termination { replaced_by: vec![0], ..of_node("r-1", &node) };
+    let plan = watcher.plan(&[wanted("a-2")], vec![removal]).await;
+    let mut answers = watcher.stream(plan).await.unwrap();
+    watcher.until("it waits for its replacement", MINUTE, |world| is_tainted(world, &node)).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let claims = WatchMatcher { client: "actuator".to_owned(), resource: Some("nodeclaims") };
+    watcher.world.server().faults().distort_watches(claims, Distortion::Stale(Duration::from_secs(5)));
+    let no_finalizers = json!({"metadata": {"finalizers": null}});
+    watcher.world.patch(ResourceId::NODE_CLAIMS, &claim, no_finalizers).unwrap();
+    watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    assert!(is_gone(&watcher.world, &claim));
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"nodeName": node, "containers": [{"name": "main", "image": "example.com/app:1"}]}});
+    watcher.world.apply_object(&pod).unwrap();
+    let mut statuses = Vec::new();
+    while let Some(answer) = tokio::time::timeout(10 * MINUTE, answers.message()).await.unwrap().unwrap() {
+        let outcome = Outcome::try_from(answer).unwrap();
+        statuses.extend((outcome.action_id.0 == "r-1").then_some(outcome.status));
+    }
+    assert_eq!(statuses, [OutcomeStatus::Accepted, OutcomeStatus::Removed]);
 }
 
 /// Nothing was written, so the removal counts towards no budget.
