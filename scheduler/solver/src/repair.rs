@@ -133,8 +133,8 @@ impl Repair<'_> {
         }
     }
 
-    /// Applies moves for unplaced pods, each with half of the work that is left. The result leaves no more pods unplaced
-    /// than `plan`. It may leave pods that `plan` places, but not for pods of lower priority.
+    /// Applies moves for unplaced pods, each with half of the work that is left. The result leaves no more pods
+    /// unplaced than `plan`. It may leave pods that `plan` places, but not for pods of lower priority.
     fn place_more(&self, plan: Plan, moves: &[PlacingMove]) -> Plan {
         if unplaced_pods(self.inputs.snapshot, &plan).is_empty() {
             return plan;

@@ -37,8 +37,8 @@ impl<'a> Work<'a> {
         self.left.set(self.left.get().saturating_sub(steps));
     }
 
-    /// Sets half of the work that is left aside, but leaves enough for a plan for `snapshot`, and returns how much. What
-    /// is done next cannot use it up. The packing of its last plan may exceed its part.
+    /// Sets half of the work that is left aside, but leaves enough for a plan for `snapshot`. Returns the amount. What
+    /// is done next cannot use this amount up. The packing of the last plan of a move may exceed its part.
     pub(crate) fn set_half_aside(&self, snapshot: &Snapshot) -> usize {
         self.set_half_aside_except(checks_of_plan(snapshot))
     }
