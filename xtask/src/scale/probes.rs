@@ -18,9 +18,6 @@ use tokio::runtime::Runtime;
 /// Pause between two probes.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// Seconds between two looks, with slack for the look itself.
-const POLL: f64 = 0.3;
-
 /// Names are unique over all phases.
 static NUMBER: AtomicUsize = AtomicUsize::new(0);
 
@@ -72,18 +69,21 @@ fn probe(world: &World, runtime: &Runtime, cluster: &ApiClient) -> Result<f64> {
     });
     let begun = jiff::Timestamp::now().as_duration().as_secs_f64();
     runtime.block_on(cluster.create(PODS, &pod))?;
-    // The NodeClaim is written first. Calls before it are for others, such as a pod of a former probe.
+    // The NodeClaim is written first. Calls before it are for others, such as a pod of a former probe. It was written
+    // after the last list without it began: on a busy machine, the call may precede the end of the next list.
     let labels = format!("plimsoll.test/probe={value}");
-    let mut claimed = None;
+    let (mut claimed, mut unclaimed_at) = (false, begun);
     let launched = until(&format!("CreateFleet for {value}"), SOON, || {
-        if claimed.is_none() {
+        if !claimed {
             let now = jiff::Timestamp::now().as_duration().as_secs_f64();
-            let claims = runtime.block_on(cluster.list(CLAIMS, &labels))?;
-            claimed = (!claims.is_empty()).then_some(now - POLL);
+            claimed = !runtime.block_on(cluster.list(CLAIMS, &labels))?.is_empty();
+            if !claimed {
+                unclaimed_at = now;
+                return Ok(Poll::NotYet("no NodeClaim".to_owned()));
+            }
         }
-        let Some(since) = claimed else { return Ok(Poll::NotYet("no NodeClaim".to_owned())) };
         let calls = world.cloud.calls("CreateFleet", seen)?;
-        Ok(match calls.iter().find(|call| call.time >= since) {
+        Ok(match calls.iter().find(|call| call.time >= unclaimed_at) {
             Some(call) => Poll::Yes(call.time),
             None => Poll::NotYet("no call".to_owned()),
         })
