@@ -219,7 +219,10 @@ pub fn wire_reason(rejection: &Rejection) -> (OutcomeReason, String) {
         | Rejection::QuotaUnreadable { .. }
         | Rejection::PriceUnknown(_) => OutcomeReason::LimitReached,
         Rejection::ReservationFull(_) => OutcomeReason::NoCapacity,
-        Rejection::BudgetExhausted { .. } | Rejection::RolloutLimit { .. } => OutcomeReason::BudgetExhausted,
+        // As after a budget, the next plan waits until its snapshot shows the nodes that are being removed.
+        Rejection::BudgetExhausted { .. } | Rejection::NoSurplus { .. } | Rejection::RolloutLimit { .. } => {
+            OutcomeReason::BudgetExhausted
+        }
         Rejection::NoDisruptionRoom(_) => OutcomeReason::Blocked,
     };
     (reason, rejection.to_string())

@@ -148,6 +148,14 @@ pub enum Rejection {
         /// Currently being removed.
         removing: u32,
     },
+    /// The static pool has no more nodes than its replicas, beside those that are being removed.
+    #[error("static NodePool has no surplus node: {staying} nodes stay, replicas is {replicas}")]
+    NoSurplus {
+        /// `spec.replicas`.
+        replicas: u64,
+        /// Nodes that stay if this one does.
+        staying: u64,
+    },
     /// The pool's rollout allows no further replacement for drift now.
     #[error("rollout limit reached: {replacing} drifted nodes are being replaced, {limit} allowed")]
     RolloutLimit {

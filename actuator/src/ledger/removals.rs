@@ -99,8 +99,9 @@ impl Ledger {
             return Err(Rejection::PodExpected { node: node.clone(), pod: pod.clone() });
         }
         if facts.starting {
-            self.check_surplus(&facts.claim, &claim.pool, node)?;
+            self.check_starting(&facts.claim, &claim.pool, node)?;
         } else {
+            self.check_replicas(&facts.claim, &claim.pool, removal.reason)?;
             self.check_budget(&claim.pool, removal.reason)?;
         }
         self.check_disruption_budgets(removal.reason, facts)?;
@@ -119,21 +120,35 @@ impl Ledger {
             return Ok(());
         }
         if let Some(claim) = self.claims.get(&facts.claim).filter(|_| facts.starting) {
-            self.check_surplus(&facts.claim, &claim.pool, &removal.node)?;
+            self.check_starting(&facts.claim, &claim.pool, &removal.node)?;
         }
         self.check_disruption_budgets(removal.reason, facts)?;
         self.check_capacity(facts)
     }
 
     /// A node that is not in service, that of claim `own`, is removed only if its static pool has more nodes than
-    /// `replicas`. Other nodes that are being removed do not count, so that the successor of a drifted node stays.
-    /// Budgets are about nodes in service.
-    fn check_surplus(&self, own: &str, pool: &NodePoolName, node: &NodeName) -> Result<(), Rejection> {
+    /// `replicas`. Budgets are about nodes in service.
+    fn check_starting(&self, own: &str, pool: &NodePoolName, node: &NodeName) -> Result<(), Rejection> {
         let replicas = self.pools.get(pool).and_then(|facts| facts.replicas);
-        let stays = |name: &str| name == own || !self.removals.contains_key(name);
-        let staying = self.count(pool, |name, claim| !claim.deleting && stays(name));
-        let is_surplus = replicas.is_some_and(|replicas| u64::from(staying) > replicas);
+        let is_surplus = replicas.is_some_and(|replicas| self.staying(own, pool) > replicas);
         if is_surplus { Ok(()) } else { Err(Rejection::UnknownNode(node.clone())) }
+    }
+
+    /// A node of a static pool, that of claim `own`, is removed only if the pool has more nodes than `replicas`. A
+    /// drifted one is replaced. Plans count a node until they see its taint, so that they may find another one for the
+    /// same surplus.
+    fn check_replicas(&self, own: &str, pool: &NodePoolName, reason: DisruptionReason) -> Result<(), Rejection> {
+        let replicas = self.pools.get(pool).and_then(|facts| facts.replicas);
+        let Some(replicas) = replicas.filter(|_| reason != DisruptionReason::Drifted) else { return Ok(()) };
+        let staying = self.staying(own, pool);
+        if staying > replicas { Ok(()) } else { Err(Rejection::NoSurplus { replicas, staying }) }
+    }
+
+    /// Number of nodes of the pool that stay if that of claim `own` does. Other nodes that are being removed do not
+    /// count, so that the successor of a drifted node stays.
+    fn staying(&self, own: &str, pool: &NodePoolName) -> u64 {
+        let stays = |name: &str| name == own || !self.removals.contains_key(name);
+        u64::from(self.count(pool, |name, claim| !claim.deleting && stays(name)))
     }
 
     /// Budgets count each node that is being removed, the limit of a rollout only those that are replaced for drift.

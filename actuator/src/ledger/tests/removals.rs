@@ -107,6 +107,27 @@ fn a_node_that_is_not_in_service_is_removed_only_if_its_static_pool_has_too_many
     assert_eq!(again.check_removal_again(&none("a")), Ok(()), "once in service, it was a surplus node when it began");
 }
 
+/// The taint of the first node is not visible yet, so that a plan finds another node for the same surplus.
+#[test]
+fn a_static_pool_keeps_as_many_nodes_as_its_replicas_beside_those_that_are_being_removed() {
+    let mut ledger = ledger_of(&[seed("a"), seed("b"), seed("c")]);
+    let context = plan(&ledger, 1);
+    let fixed = |replicas| PoolFacts { replicas: Some(replicas), ..PoolFacts::default() };
+    ledger.set_pool(&"pool".into(), fixed(2));
+    claim_of(&ledger.admit_removal(&empty("a"), &[], &context, &none("a")));
+    let remove_b =
+        |ledger: &Ledger, reason| ledger.clone().admit_removal(&removal("b", reason), &[], &context, &none("b"));
+    for reason in [DisruptionReason::Empty, DisruptionReason::Underutilized] {
+        assert_eq!(rejection(remove_b(&ledger, reason)), Rejection::NoSurplus { replicas: 2, staying: 2 });
+    }
+    claim_of(&remove_b(&ledger, DisruptionReason::Drifted));
+    claim_of(&remove_b(&ledger, DisruptionReason::Expired));
+    ledger.set_pool(&"pool".into(), fixed(1));
+    claim_of(&remove_b(&ledger, DisruptionReason::Empty));
+    ledger.set_pool(&"pool".into(), PoolFacts::default());
+    claim_of(&remove_b(&ledger, DisruptionReason::Empty));
+}
+
 #[test]
 fn an_undone_removal_has_failed_frees_its_budget_and_outdates_plans() {
     let mut ledger = ledger_of(&[seed("a"), seed("b"), seed("c")]);
