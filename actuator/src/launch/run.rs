@@ -154,6 +154,9 @@ impl<'a> GroupRun<'a> {
                 false => Decision::Fail(Failure::Deleted),
             });
         }
+        if let Some(failure) = self.shifted(attempt) {
+            return Some(Decision::Fail(failure));
+        }
         let (request, group, cycle_id) = (&attempt.request, self.group.id(), &self.group.cycle_id);
         tracing::info!(
             %cycle_id, group, token = %request.client_token, capacity = request.total_target_capacity,
@@ -257,11 +260,6 @@ impl<'a> GroupRun<'a> {
     async fn raise(&mut self, after: Millis) -> Option<Decision> {
         self.wait(Duration::from_millis(after.0)).await;
         let Some(attempt) = &self.attempt else { return Some(Decision::LookUp { after: Millis(0) }) };
-        // The failed attempt launched nothing, so its pods can be planned again, without that zone.
-        if let Some(zone) = self.shifted_zone(attempt) {
-            let refusals = format!("zonal shift away from {zone}");
-            return Some(Decision::Fail(Failure::InsufficientCapacity { refusals, named: true }));
-        }
         let next = attempt.raised(&self.group.key, self.deps.clock.timestamp());
         match write::raise(self.deps, self.group.primary()?, &next).await {
             Ok(updated) if updated.exists() => {
@@ -277,10 +275,17 @@ impl<'a> GroupRun<'a> {
         }
     }
 
-    /// A zone of the request that the cluster is shifted away from.
-    fn shifted_zone(&self, attempt: &Attempt) -> Option<String> {
+    /// The failure of an attempt if the cluster is shifted away from a zone of its request, which may have waited for
+    /// minutes: its pods can be planned again, without that zone. A request that may have launched something is sent
+    /// again.
+    fn shifted(&self, attempt: &Attempt) -> Option<Failure> {
+        if attempt.maybe_bought {
+            return None;
+        }
         let zones = self.deps.zonal_shifts.zones(&self.deps.stores, self.deps.clock.timestamp());
-        attempt.request.overrides().find(|way| zones.contains(&way.zone)).map(|way| way.zone.clone())
+        let shifted = attempt.request.overrides().find(|way| zones.contains(&way.zone))?;
+        let refusals = format!("zonal shift away from {}", shifted.zone);
+        Some(Failure::InsufficientCapacity { refusals, named: true })
     }
 
     async fn look_up(&mut self, after: Millis) -> Option<Decision> {
