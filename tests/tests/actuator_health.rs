@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "needed only if helpers outside of tests use it")]
 
 use plimsoll_actuator::ports::{CloudError, InstanceEvent, InstanceStatus, StatusCheck};
-use plimsoll_model::names::annotation;
+use plimsoll_model::names::{annotation, lease};
 use plimsoll_model::time::{Millis, Timestamp};
 use plimsoll_sim::apiserver::faults::{Effect as ApiEffect, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
@@ -361,4 +361,29 @@ async fn a_repair_that_cannot_be_written_is_tried_again_within_half_a_minute() {
     assert!(!is_going(&watcher.world, &claim));
     watcher.world.server().faults().remove(refused);
     watcher.until("the node is being removed", Duration::from_secs(31), |world| is_going(world, &claim)).await;
+}
+
+/// Karpenter's Lease has this holder for a day.
+fn set_karpenter(world: &World, holder: &str) {
+    let now = world.server().now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
+    let spec = json!({"holderIdentity": holder, "leaseDurationSeconds": 86_400, "renewTime": now});
+    let metadata = json!({"name": lease::KARPENTER, "namespace": "kube-system"});
+    let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec});
+    world.apply_object(&lease).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_event_says_that_a_node_is_replaced_while_karpenter_leads() {
+    let watcher = begin_with_repair(true).await;
+    let (claim, node) = node(&watcher, "a-1").await;
+    set_karpenter(&watcher.world, "karpenter-1");
+    tokio::time::sleep(MINUTE).await;
+    report(&watcher.world, &node, "False");
+    impair(&watcher.world, &node);
+    tokio::time::sleep(2 * ACCELERATORS_TOLERATED).await;
+    assert!(!is_going(&watcher.world, &claim));
+    let events = watcher.world.events_of("NodeClaim", &claim);
+    assert!(!events.iter().any(|event| event.contains("replacing the node")), "{events:?}");
+    set_karpenter(&watcher.world, "");
+    watcher.until("the node is being removed", NOTICED, |world| is_going(world, &claim)).await;
 }

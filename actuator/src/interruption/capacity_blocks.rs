@@ -2,6 +2,7 @@
 
 use super::Interruptions;
 use super::mark::{self, Urgency};
+use crate::fencing::CLUSTER_CALL;
 use crate::pacing::interval_passed;
 use jiff::SignedDuration;
 use kube::ResourceExt;
@@ -21,6 +22,10 @@ const TAKEN_BEFORE_END: SignedDuration = SignedDuration::from_mins(30);
 
 pub(super) async fn run(deps: &Interruptions, stop: &CancellationToken) {
     while interval_passed(stop, INTERVAL).await {
+        // In shadow mode, each claim would only log a warning.
+        if deps.fence.check(CLUSTER_CALL).is_err() {
+            continue;
+        }
         let ending = ending(&deps.stores.classes.state());
         for claim in deps.stores.claims.state() {
             let block = claim.labels().get(label::CAPACITY_RESERVATION_ID).and_then(|id| ending.get(id));

@@ -6,6 +6,7 @@ use super::messages::NoticeKind;
 use super::repair_limit::RepairLimit;
 use crate::clock::Timestamped;
 use crate::events::{Note, object, reason};
+use crate::fencing::CLUSTER_CALL;
 use crate::interruption::Interruptions;
 use crate::io::WriteError;
 use crate::pacing::interval_passed;
@@ -97,6 +98,11 @@ impl Access {
 pub(super) async fn run(deps: &Interruptions, stop: &CancellationToken) {
     let (mut first_seen, mut episodes, mut access) = (FirstSeen::new(), Episodes::default(), Access::default());
     while interval_passed(stop, POLL_INTERVAL).await {
+        // While another autoscaler leads, only Events would be written, which would say that instances are replaced.
+        if deps.fence.check(CLUSTER_CALL).is_err() {
+            first_seen.clear();
+            continue;
+        }
         let answer = deps.cloud_reads.instance_status().await;
         match access.change(&answer) {
             Some(AccessChange::Denied(message)) => {

@@ -5,6 +5,7 @@ use super::mark::{self, Urgency};
 use super::repair_limit::RepairLimit;
 use crate::clock::Timestamped;
 use crate::events::{Note, object, reason};
+use crate::fencing::CLUSTER_CALL;
 use crate::interruption::Interruptions;
 use crate::metrics::view::pool_of;
 use crate::pacing::interval_passed;
@@ -45,7 +46,7 @@ const POLICIES: [Policy; 7] = [
 
 /// Interval after which a repair that the limit has blocked is tried again.
 const BLOCKED_RETRY: Duration = Duration::from_secs(300);
-/// Interval after which a write that failed is tried again.
+/// Interval after which a write that failed, or was not allowed, is tried again.
 const FAILED_RETRY: Duration = Duration::from_secs(30);
 /// Interval of a pass without a change.
 const RESYNC: Duration = Duration::from_secs(600);
@@ -73,7 +74,9 @@ pub(super) async fn run(deps: &Interruptions, stop: &CancellationToken) {
     }
     let mut changes = deps.stores.changes(&[WatchedKind::Node, WatchedKind::NodeClaim]);
     loop {
-        let wait = pass(deps).await;
+        // While another autoscaler leads, only Events would be written, which would say that nodes are replaced.
+        let is_allowed = deps.fence.check(CLUSTER_CALL).is_ok();
+        let wait = if is_allowed { pass(deps).await } else { FAILED_RETRY };
         tokio::select! {
             biased;
             () = stop.cancelled() => return,
