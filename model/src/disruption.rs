@@ -234,11 +234,12 @@ fn disruption_budget(snapshot: &Snapshot, pod: &Pod) -> Option<Obstacle> {
     blocks.then(|| Obstacle::DisruptionBudget { pod: pod.full_name(), budget: name.clone() })
 }
 
-/// Reason why a node that is neither expired nor drifted is not consolidated.
+/// Reason why a node that is neither expired nor drifted is not consolidated. Nodes of a static pool are removed only
+/// while it has too many, whatever it says about consolidation.
 #[must_use]
 pub fn consolidation_obstacle(snapshot: &Snapshot, node: &Node, pool: &NodePool, pods: &[&Pod]) -> Option<Obstacle> {
     if pool.replicas.is_some() {
-        return Some(Obstacle::Static(pool.name.clone()));
+        return (surplus(snapshot, pool) == 0).then(|| Obstacle::Static(pool.name.clone()));
     }
     let Some(after) = pool.disruption.consolidate_after else {
         return Some(Obstacle::NeverConsolidates(pool.name.clone()));
@@ -248,6 +249,16 @@ pub fn consolidation_obstacle(snapshot: &Snapshot, node: &Node, pool: &NodePool,
     }
     let empty = !pods.iter().any(|pod| pod.moves());
     (pool.disruption.policy == ConsolidationPolicy::WhenEmpty && !empty).then(|| Obstacle::OnlyEmpty(pool.name.clone()))
+}
+
+/// Number of nodes in service that exceed the `replicas` of a static pool. A node that starts may be the successor of a
+/// drifted one, whose removal is not visible yet.
+#[must_use]
+pub fn surplus(snapshot: &Snapshot, pool: &NodePool) -> u64 {
+    let Some(replicas) = pool.replicas else { return 0 };
+    let in_service = |node: &&Node| !node.deleting && node.state == NodeState::Initialized;
+    let own = snapshot.nodes.iter().filter(|node| node.node_pool.as_ref() == Some(&pool.name)).filter(in_service);
+    u64::try_from(own.count()).unwrap_or(u64::MAX).saturating_sub(replicas)
 }
 
 /// Formats a deadline, such as `, for another 30 s`; empty without an end.

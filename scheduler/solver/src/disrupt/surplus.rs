@@ -24,7 +24,7 @@ pub(super) fn remove<'a>(context: &SolveContext<'a>, state: &mut State, removal:
             let (reason, price) = (DisruptionReason::Empty, context.nodes[node].data.price);
             removal.removed.push(Removed { node, reason, price, pods: Vec::new() });
         }
-        let mut left = static_pools::surplus(context.snapshot, pool).saturating_sub(gone);
+        let mut left = plimsoll_model::disruption::surplus(context.snapshot, pool).saturating_sub(gone);
         if left == 0 {
             continue;
         }

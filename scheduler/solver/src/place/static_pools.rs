@@ -10,7 +10,7 @@ use plimsoll_model::catalog::{Offering, reservation_resource};
 use plimsoll_model::index::Id;
 use plimsoll_model::names::NODES_RESOURCE;
 use plimsoll_model::plan::Launch;
-use plimsoll_model::snapshot::{Node, NodePool, NodeState, Snapshot, quota_usage_of_launch};
+use plimsoll_model::snapshot::{Node, NodePool, Snapshot, quota_usage_of_launch};
 
 /// Maximum number of nodes that one plan launches for one pool. The next plan launches more.
 const MAX_LAUNCHES: u64 = 500;
@@ -104,13 +104,6 @@ pub(crate) fn room(snapshot: &Snapshot, pool: &NodePool) -> u64 {
 /// Whether the pool has exactly as many nodes as `replicas`.
 pub(crate) fn is_complete(snapshot: &Snapshot, pool: &NodePool) -> bool {
     pool.replicas == Some(remaining(snapshot, pool))
-}
-
-/// Number of nodes in service that exceed `replicas`. A node that starts may be the successor of a drifted one, whose
-/// removal is not visible yet.
-pub(crate) fn surplus(snapshot: &Snapshot, pool: &NodePool) -> u64 {
-    let in_service = |node: &Node| !node.deleting && node.state == NodeState::Initialized;
-    pool.replicas.map_or(0, |replicas| count(snapshot, pool, in_service).saturating_sub(replicas))
 }
 
 /// Number of nodes that exceed `replicas`, including those that start.

@@ -169,12 +169,18 @@ fn reasons_to_stay(input: &SolveInput, plan: &Plan, node: &Node) -> Vec<String> 
             budget.or_else(|| Evictions::new(snapshot, plan).obstacle(snapshot, node, &pods))
         };
         reasons.push(unfit.or_else(|| Some(obstacle()?.to_string())).unwrap_or_else(|| match reason {
-            DisruptionReason::Underutilized => no_consolidation(input, node),
+            DisruptionReason::Underutilized if pool.replicas.is_none() => no_consolidation(input, node),
             DisruptionReason::Drifted if pool.replicas.is_some() => {
                 let when = "has exactly its replicas and can launch another node";
                 format!("it is replaced only while static NodePool {name} {when}")
             }
             DisruptionReason::Drifted if !empty => "no other place was found for its pods".to_owned(),
+            DisruptionReason::Empty | DisruptionReason::Underutilized if pool.replicas.is_some() => {
+                let surplus = usize::try_from(disruption::surplus(snapshot, pool)).unwrap_or(usize::MAX);
+                let surplus = count_text(surplus, "node");
+                let why = "other nodes go, or no other place was found for its pods";
+                format!("static NodePool {name} has {surplus} beyond its replicas: {why}")
+            }
             _ => "no removal is planned for it".to_owned(),
         }));
     }
@@ -190,8 +196,12 @@ fn volume_problem(snapshot: &Snapshot, pods: &[&Pod]) -> Option<String> {
     })
 }
 
-/// Why a node with pods cannot be consolidated, whatever the plan removes.
+/// Why a node with pods cannot be consolidated, whatever the plan removes. Surplus nodes of a static pool need neither
+/// a price nor a pool that is ready.
 fn unfit(input: &SolveInput, node: &Node, pool: &NodePool) -> Option<String> {
+    if pool.replicas.is_some() {
+        return None;
+    }
     let name = &pool.name;
     if let Some(problem) = &pool.not_ready {
         return Some(format!("NodePool {name} is not ready ({}): only its empty nodes are consolidated", problem.code));
