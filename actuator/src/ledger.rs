@@ -209,7 +209,9 @@ impl Ledger {
     ) -> Result<Resources, Rejection> {
         let pool = &launch.node_pool;
         self.check_readable(pool)?;
-        let facts = self.pools.get(pool).ok_or_else(|| Rejection::UnknownPool(pool.clone()))?;
+        if !self.pools.contains_key(pool) {
+            return Err(Rejection::UnknownPool(pool.clone()));
+        }
         for pod in &launch.pods {
             if plan.virtual_pods.contains(&pod.uid) {
                 self.check_virtual(pod, plan)?;
@@ -229,17 +231,7 @@ impl Ledger {
         if let Some(wait) = self.failures.too_many(pool, now) {
             return Err(Rejection::TooManyClaims(wait));
         }
-        if let Some(limit) = facts.replicas {
-            let stays = |(name, claim): &(&String, &ClaimRecord)| {
-                let is_replaced = claim.node.as_ref().is_some_and(|node| plan.replaced.contains(node));
-                claim.pool == *pool && !claim.deleting && !is_replaced && !self.removals.contains_key(*name)
-            };
-            let (limit, used) = (i64::try_from(limit).unwrap_or(i64::MAX), self.claims.iter().filter(stays).count());
-            let used = i64::try_from(used).unwrap_or(i64::MAX);
-            if used >= limit {
-                return Err(Rejection::LimitExceeded { resource: "replicas".to_owned(), limit, used, asked: 1 });
-            }
-        }
+        self.check_lacks_node(pool, &plan.replaced)?;
         let reserve = self.max_usage(launch, catalog)?;
         self.check_reservations(&reserve)?;
         self.check_limits(pool, &reserve)?;

@@ -88,6 +88,22 @@ impl Ledger {
         }
     }
 
+    /// Whether a static pool has fewer nodes than its `replicas`. Nodes that are being removed do not count, nor do
+    /// those that a plan has `replaced`.
+    pub(super) fn check_lacks_node(&self, pool: &NodePoolName, replaced: &BTreeSet<NodeName>) -> Result<(), Rejection> {
+        let Some(limit) = self.pools.get(pool).and_then(|facts| facts.replicas) else { return Ok(()) };
+        let stays = |(name, claim): &(&String, &ClaimRecord)| {
+            let is_replaced = claim.node.as_ref().is_some_and(|node| replaced.contains(node));
+            claim.pool == *pool && !claim.deleting && !is_replaced && !self.removals.contains_key(*name)
+        };
+        let (limit, used) = (i64::try_from(limit).unwrap_or(i64::MAX), self.claims.iter().filter(stays).count());
+        let used = i64::try_from(used).unwrap_or(i64::MAX);
+        if used >= limit {
+            return Err(Rejection::LimitExceeded { resource: "replicas".to_owned(), limit, used, asked: 1 });
+        }
+        Ok(())
+    }
+
     /// Whether the limits of a pool leave room for `reserve`. A claim whose price nobody recorded makes a limit of the
     /// price unknown.
     pub(super) fn check_limits(&self, pool: &NodePoolName, reserve: &Resources) -> Result<(), Rejection> {

@@ -193,7 +193,8 @@ impl Ledger {
         if !self.pools.contains_key(pool) {
             return Admission::Rejected(Rejection::UnknownPool(pool.clone()));
         }
-        let checked = self.check_readable(pool).and_then(|()| self.check_reservations(&reserve));
+        let checked = self.check_readable(pool).and_then(|()| self.check_lacks_node(pool, &BTreeSet::new()));
+        let checked = checked.and_then(|()| self.check_reservations(&reserve));
         let checked = checked.and_then(|()| self.check_limits(pool, &reserve));
         if let Err(rejection) = checked.and_then(|()| self.check_quotas(&reserve)) {
             return Admission::Rejected(rejection);
@@ -276,6 +277,19 @@ mod tests {
         assert_eq!(of_none, Admission::Rejected(Rejection::UnknownPool("gone".into())));
         let refused = ledger.admit_replacement(&pool, &"replace-2".into(), reserve);
         assert!(matches!(refused, Admission::Rejected(Rejection::LimitExceeded { used: 8000, .. })), "{refused:?}");
+    }
+
+    /// A plan has launched the successor already, or a user has lowered `replicas`.
+    #[test]
+    fn a_replacement_does_not_exceed_the_replicas_of_a_static_pool() {
+        let (mut ledger, _) = Ledger::from_claims(1, &[seed("a", 4000), seed("b", 4000)]);
+        let pool = NodePoolName::from("pool");
+        ledger.set_pool(&pool, PoolFacts { replicas: Some(2), ..PoolFacts::default() });
+        let replace = |ledger: &mut Ledger| ledger.admit_replacement(&pool, &"replace".into(), Resources::new());
+        let full = Rejection::LimitExceeded { resource: "replicas".to_owned(), limit: 2, used: 2, asked: 1 };
+        assert_eq!(replace(&mut ledger), Admission::Rejected(full));
+        ledger.deleting("a");
+        assert!(matches!(replace(&mut ledger), Admission::Admitted { .. }));
     }
 
     #[test]
