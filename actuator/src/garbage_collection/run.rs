@@ -2,6 +2,7 @@
 
 use super::{exceeds_brake, is_instance_gone, is_unclaimed};
 use crate::clock::Timestamped;
+use crate::fencing::{CLOUD_CALL, Fence};
 use crate::io::{CloudCalls, CloudReads, Reads, Writes};
 use crate::launch::record::{self, annotation, awaits_instance, group_of};
 use crate::metrics::ActuatorMetrics;
@@ -45,6 +46,8 @@ pub struct GarbageCollector {
     pub settings: Arc<Settings>,
     /// Metrics.
     pub metrics: ActuatorMetrics,
+    /// Fence of the term.
+    pub fence: Fence,
     /// Time.
     pub clock: Clock,
 }
@@ -65,6 +68,12 @@ struct AbsenceTracker {
 pub async fn run(deps: GarbageCollector, stop: CancellationToken) {
     let mut tracker = AbsenceTracker::default();
     while interval_passed(&stop, INTERVAL).await {
+        // Another autoscaler collects now. What was read before is outdated afterwards.
+        if deps.fence.check(CLOUD_CALL).is_err() {
+            tracker = AbsenceTracker::default();
+            deps.instances.clear();
+            continue;
+        }
         if let Err(error) = round(&deps, &mut tracker).await {
             deps.instances.clear();
             tracing::warn!(error, "garbage collection failed, retrying");

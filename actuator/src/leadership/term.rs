@@ -112,7 +112,7 @@ impl Term {
             quota_status: from_clones!(QuotaStatus: stores, ledger, writes, clock),
             overlay_status: from_clones!(OverlayStatus: stores, catalogs, writes, clock),
             collector: from_clones!(GarbageCollector: stores, reads, writes, cloud, cloud_reads, instances,
-                zonal_shifts, settings, metrics, clock),
+                zonal_shifts, settings, metrics, fence, clock),
             interruptions: from_clones!(Interruptions: stores, ledger, writes, cloud, cloud_reads, fence,
                 insufficient_capacity, events, settings, metrics, clock),
             launcher: from_clones!(Launcher: stores, catalogs, ledger, launches, reads, writes, cloud, cloud_reads,

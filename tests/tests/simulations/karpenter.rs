@@ -7,8 +7,8 @@ use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::cloud::Action;
 use plimsoll_sim::plimsoll::Options;
 use plimsoll_sim::world::World;
-use plimsoll_tests::fake_watcher::FakeWatcher;
-use plimsoll_tests::{HOUR, MINUTE, Setup, TestCluster};
+use plimsoll_tests::fake_watcher::{FakeWatcher, wanted};
+use plimsoll_tests::{HOUR, MINUTE, Setup, TestCluster, instance_of};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -167,4 +167,23 @@ async fn the_shadow_report_tells_what_removals_would_save() {
     cluster.pass(2 * interval).await;
     let found = reports(&cluster.world);
     assert!(found.iter().any(|report| report.starts_with(&expected(0))), "each period is counted anew: {found:?}");
+}
+
+/// Karpenter deletes the NodeClaim, and counts that.
+#[tokio::test(start_paused = true)]
+async fn no_claim_counts_as_collected_while_karpenter_leads() {
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
+    hold(&watcher.world);
+    tokio::time::sleep(MINUTE).await;
+    let id = instance_of(&watcher.world, &node);
+    watcher.world.ec2.with(|cloud, now| cloud.terminate_instances(&[id], now));
+    tokio::time::sleep(15 * MINUTE).await;
+    let is_going =
+        |world: &World| world.get(ResourceId::NODE_CLAIMS, &claim).is_none_or(|claim| object::is_deleting(&claim));
+    assert!(!is_going(&watcher.world));
+    let collected = [("reason", "garbage_collected")];
+    assert_eq!(watcher.counted("karpenter_nodeclaims_disrupted_total", &collected), 0);
+    watcher.world.apply_object(&held(&watcher.world, "")).unwrap();
+    watcher.until("the claim is deleted", 5 * MINUTE, is_going).await;
 }
