@@ -10,6 +10,7 @@ use crate::{annotations, kube_time, problems::Problem, requests};
 use plimsoll_api::NodeClaim;
 use plimsoll_model::execution::{ClaimState, InFlightClaim};
 use plimsoll_model::identity::{NodeName, NodePoolName};
+use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::names::{NODES_RESOURCE, USD_PER_HOUR_RESOURCE, annotation, label};
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{Node, NodeState};
@@ -42,8 +43,9 @@ fn read(claim: &NodeClaim, ledger: Option<&InFlightClaim>) -> Result<Node, Fault
         };
     }
     limit_usage.set(NODES_RESOURCE, 1);
-    let launched = claim.provider_id().is_some();
-    claim.price().iter().filter(|_| launched).for_each(|price| limit_usage.set(USD_PER_HOUR_RESOURCE, price.0));
+    if claim.provider_id().is_some() {
+        count_price(claim, &mut limit_usage);
+    }
     let created = kube_time::created(&claim.metadata);
     Ok(Node {
         node_claim: Some(name.clone()),
@@ -104,8 +106,19 @@ pub(crate) fn from_ledger(claim: &InFlightClaim, now: Timestamp) -> Node {
     }
 }
 
+/// Counts the recorded price of a launched claim or, until one is recorded, the reserved one, as the ledger does.
+pub(crate) fn count_price(claim: &NodeClaim, usage: &mut Resources) {
+    let of_reserved = || {
+        let reserved = reserved(claim).ok().flatten()?;
+        reserved.contains(USD_PER_HOUR_RESOURCE).then(|| MicroUsdPerHour(reserved.get(USD_PER_HOUR_RESOURCE)))
+    };
+    if let Some(price) = claim.price().or_else(of_reserved) {
+        usage.set(USD_PER_HOUR_RESOURCE, price.0);
+    }
+}
+
 /// Usage of the pool's limits that a claim reserves before its launch, from a JSON annotation.
-pub(crate) fn reserved(claim: &NodeClaim) -> Result<Option<Resources>, Fault> {
+fn reserved(claim: &NodeClaim) -> Result<Option<Resources>, Fault> {
     let field = format!("metadata.annotations.{}", annotation::RESERVED);
     let Some(text) = annotations::text(&claim.metadata, annotation::RESERVED) else { return Ok(None) };
     let list: BTreeMap<String, String> =

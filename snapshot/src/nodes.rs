@@ -9,7 +9,7 @@ use plimsoll_api::condition::node_claim::INITIALIZATION_TIMED_OUT;
 use plimsoll_api::{NodeClaim, NodePool, Operator};
 use plimsoll_model::execution::InFlightClaim;
 use plimsoll_model::identity::{NodeName, NodePoolName};
-use plimsoll_model::names::{NODES_RESOURCE, USD_PER_HOUR_RESOURCE, annotation, label, taint};
+use plimsoll_model::names::{NODES_RESOURCE, annotation, label, taint};
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{Node, NodeState};
 use plimsoll_model::taints::{Taint, TaintEffect};
@@ -134,7 +134,9 @@ fn read(
     }
     let mut limit_usage = claim.and_then(launched_usage).unwrap_or(capacity);
     limit_usage.set(NODES_RESOURCE, 1);
-    claim.and_then(NodeClaim::price).iter().for_each(|price| limit_usage.set(USD_PER_HOUR_RESOURCE, price.0));
+    if let Some(claim) = claim {
+        in_flight::count_price(claim, &mut limit_usage);
+    }
     // In a cluster, the claim of this Node is not matched yet and is a record of its own, which counts the resources.
     let is_unmatched = extra.source == Source::Cluster
         && claim.is_none()
@@ -190,19 +192,11 @@ pub fn node_pool(node: &KubeNode, claim: &NodeClaim) -> Option<String> {
 }
 
 /// What a launched claim counts against limits and quotas: the same as in the actuator's ledger, which admits launches.
-/// The Node may report another capacity, but the same node must not count twice as much in one place. `None` if the
-/// claim does not tell.
+/// The Node may report another capacity, but the same node must not count twice as much in one place. Without the
+/// price. `None` if the claim does not tell.
 fn launched_usage(claim: &NodeClaim) -> Option<Resources> {
     claim.provider_id()?;
-    let mut usage = amounts(&claim.status.as_ref()?.capacity, "status.capacity").ok().filter(|it| !it.is_empty())?;
-    if claim.price().is_none() {
-        // Until a price is recorded, the reserved one counts.
-        let reserved = in_flight::reserved(claim).ok().flatten().unwrap_or_default();
-        if reserved.contains(USD_PER_HOUR_RESOURCE) {
-            usage.set(USD_PER_HOUR_RESOURCE, reserved.get(USD_PER_HOUR_RESOURCE));
-        }
-    }
-    Some(usage)
+    amounts(&claim.status.as_ref()?.capacity, "status.capacity").ok().filter(|it| !it.is_empty())
 }
 
 /// Labels that the node of a claim is certain to get.

@@ -304,8 +304,12 @@ fn a_node_counts_against_limits_what_its_claim_has_as_in_the_ledger() {
     let mut unpriced = launched();
     unpriced["metadata"]["annotations"] =
         json!({"plimsoll.dev/reserved": r#"{"cpu":"16","plimsoll.dev/usd-per-hour":"0.8"}"#});
-    let price = usage("true", &[unpriced]).get("plimsoll.dev/usd-per-hour");
-    assert_eq!(price, 800_000, "the reserved price, until another is recorded");
+    let price = |usage: &Resources| usage.get("plimsoll.dev/usd-per-hour");
+    let until_recorded = "the reserved price, until another is recorded";
+    assert_eq!(price(&usage("true", &[unpriced.clone()])), 800_000, "{until_recorded}");
+    assert_eq!(price(&nodes(Source::Cluster, &[], &[unpriced.clone()])[0].limit_usage), 800_000, "{until_recorded}");
+    unpriced["status"]["capacity"] = json!({});
+    assert_eq!(price(&usage("true", &[unpriced])), 800_000, "{until_recorded}");
 }
 
 /// The actuator, which has the NodePool from [`node_pool`], would otherwise refuse a removal, plan after plan.
