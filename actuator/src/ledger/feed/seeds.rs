@@ -5,7 +5,7 @@ use crate::ledger::ClaimSeed;
 use crate::ledger::claims::ClaimView;
 use k8s_openapi::api::core::v1::Node;
 use plimsoll_api::condition::node_claim::INITIALIZATION_TIMED_OUT;
-use plimsoll_api::{NodeClaim, Operator};
+use plimsoll_api::{NodeClaim, Operator, ResourceList};
 use plimsoll_model::identity::{NodeName, NodePoolName};
 use plimsoll_model::names::{NODES_RESOURCE, USD_PER_HOUR_RESOURCE, annotation, label};
 use plimsoll_model::quantity::parse_resources;
@@ -42,7 +42,7 @@ fn owned(labels: &BTreeMap<&str, &str>) -> BTreeMap<String, String> {
 /// Unreadable capacity counts as none; the API server validates it.
 #[must_use]
 pub fn seed(claim: &NodeClaim, node: Option<&Node>) -> ClaimSeed {
-    let (metadata, capacity) = (&claim.metadata, capacity(claim));
+    let (metadata, capacity) = (&claim.metadata, capacity(claim, node));
     let has = |key: &str| metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(key));
     let may_have_instance = claim.provider_id().is_some() || has(annotation::LAUNCH_GROUP);
     let pool = metadata.labels.as_ref().and_then(|labels| labels.get(label::NODE_POOL)).cloned().unwrap_or_default();
@@ -79,19 +79,27 @@ pub(super) fn has_changed(view: &ClaimView<'_>, claim: &NodeClaim, node: Option<
         || (!view.terminating && claim.is_instance_terminating())
         || view.drifted != rollout::is_drifted(claim)
         || !recorded.eq(labels)
-        || (!view.launched && capacity(claim).is_some())
+        || (!view.launched && capacity(claim, node).is_some())
         || (view.launched && claim.price().is_some_and(|price| view.price() != Some(price)))
 }
 
-/// Capacity and price of a launched claim, and `nodes: 1`.
-fn capacity(claim: &NodeClaim) -> Option<Resources> {
+/// Capacity and price of a launched claim, and `nodes: 1`. The status lacks the capacity if the catalog lacked the
+/// instance type at the launch. Then that of the Node counts, which is complete once the Node is in service.
+fn capacity(claim: &NodeClaim, node: Option<&Node>) -> Option<Resources> {
     claim.provider_id()?;
-    let amounts = claim.status.as_ref()?.capacity.iter().map(|(name, amount)| (name.as_str(), amount.0.as_str()));
-    let is_capacity = |amounts: &Resources| !amounts.is_empty() && amounts.iter().all(|(_, amount)| amount >= 0);
-    let mut capacity = parse_resources(amounts).ok().filter(is_capacity)?;
+    let of_claim = claim.status.as_ref().and_then(|status| read(&status.capacity));
+    let of_node = || read(node.filter(|_| claim.is_initialized())?.status.as_ref()?.capacity.as_ref()?);
+    let mut capacity = of_claim.or_else(of_node)?;
     capacity.set(NODES_RESOURCE, 1);
     claim.price().iter().for_each(|price| capacity.set(USD_PER_HOUR_RESOURCE, price.0));
     Some(capacity)
+}
+
+/// Readable amounts; `None` if there are none.
+fn read(amounts: &ResourceList) -> Option<Resources> {
+    let amounts = amounts.iter().map(|(name, amount)| (name.as_str(), amount.0.as_str()));
+    let is_capacity = |amounts: &Resources| !amounts.is_empty() && amounts.iter().all(|(_, amount)| amount >= 0);
+    parse_resources(amounts).ok().filter(is_capacity)
 }
 
 #[cfg(test)]

@@ -132,3 +132,23 @@ fn a_negative_capacity_is_none() {
     assert!(capacity("2").is_some());
     assert_eq!(capacity("-2"), None);
 }
+
+/// The catalog lacked its instance type at the launch.
+#[test]
+fn a_claim_in_service_without_capacity_counts_that_of_its_node() {
+    let node = json!({"metadata": {"name": "n"}, "status": {"capacity": {"cpu": "2"}}});
+    let node: Node = serde_json::from_value(node).unwrap();
+    let starting = claim(&json!({"providerID": "aws:///zone-a/i-1", "nodeName": "n"}));
+    assert_eq!(seed(&starting, Some(&node)).capacity, None, "the Node may lack resources of device plugins");
+    let initialized = json!({"type": "Initialized", "status": "True", "reason": "", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    let status = json!({"providerID": "aws:///zone-a/i-1", "nodeName": "n", "conditions": [initialized]});
+    let in_service = claim(&status);
+    assert_eq!(seed(&in_service, Some(&node)).capacity, Some(Resources::from([("cpu", 2000), (NODES_RESOURCE, 1)])));
+    let (ledger, _) = Ledger::from_claims(1, &[seed(&in_service, None)]);
+    let view = ledger.claim("c").unwrap();
+    assert!(!has_changed(&view, &in_service, None), "nobody knows it");
+    assert!(has_changed(&view, &in_service, Some(&node)));
+    let own = json!({"providerID": "aws:///zone-a/i-1", "capacity": {"cpu": "4"}});
+    assert_eq!(seed(&claim(&own), Some(&node)).capacity.unwrap().get("cpu"), 4000);
+}
