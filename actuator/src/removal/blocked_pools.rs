@@ -45,18 +45,31 @@ fn blocked(
     is_empty: &dyn Fn(&NodeClaim) -> bool,
     now: Timestamp,
 ) -> Vec<(&'static str, usize)> {
-    let in_service = claims.iter().filter(|claim| claim.is_initialized());
+    let in_service = claims.iter().copied().filter(|claim| claim.is_initialized());
     let total = u32::try_from(in_service.clone().count()).unwrap_or(u32::MAX);
     let mut closed = DisruptionReason::ALL.to_vec();
     closed.retain(|reason| pool.spec.allowed_disruptions(*reason, now, total) == 0);
     // The pods of each node are looked at only if that matters.
+    if closed.is_empty() {
+        return Vec::new();
+    }
+    let staying: Vec<&NodeClaim> = in_service.filter(|claim| !is_leaving(claim)).collect();
+    let surplus = surplus(pool, staying.len());
     let mut nodes: BTreeMap<DisruptionReason, usize> = BTreeMap::new();
-    for claim in in_service.filter(|claim| !closed.is_empty() && !is_leaving(claim)) {
-        if let Some(reason) = reason_of(pool, claim, is_empty) {
+    for claim in staying {
+        if let Some(reason) = reason_of(pool, surplus, claim, is_empty) {
             *nodes.entry(reason).or_default() += 1;
         }
     }
-    closed.into_iter().filter_map(|reason| Some((reason.as_str(), nodes.get(&reason).copied()?))).collect()
+    // Of a static NodePool with too many nodes, no others leave.
+    let most = surplus.filter(|surplus| *surplus > 0).unwrap_or(usize::MAX);
+    closed.into_iter().filter_map(|reason| Some((reason.as_str(), nodes.get(&reason).copied()?.min(most)))).collect()
+}
+
+/// By how many of the `staying` nodes a static NodePool exceeds its replicas. `None` if it is not static.
+fn surplus(pool: &NodePool, staying: usize) -> Option<usize> {
+    let replicas = usize::try_from(pool.spec.replicas?).unwrap_or(0);
+    Some(staying.saturating_sub(replicas))
 }
 
 /// Whether the node is being removed already.
@@ -64,16 +77,28 @@ fn is_leaving(claim: &NodeClaim) -> bool {
     claim.metadata.deletion_timestamp.is_some() || claim.annotations().contains_key(annotation::REMOVAL)
 }
 
-/// The reason for which the node could be disrupted, if there is one.
-fn reason_of(pool: &NodePool, claim: &NodeClaim, is_empty: &dyn Fn(&NodeClaim) -> bool) -> Option<DisruptionReason> {
-    if claim.true_condition(DRIFTED).is_some() {
-        return Some(DisruptionReason::Drifted);
-    }
-    claim.true_condition(CONSOLIDATABLE)?;
+/// The reason for which the node could be disrupted, if there is one. Nodes of a static NodePool leave if it has too
+/// many, drifted or not, and else only if they have drifted.
+fn reason_of(
+    pool: &NodePool,
+    surplus: Option<usize>,
+    claim: &NodeClaim,
+    is_empty: &dyn Fn(&NodeClaim) -> bool,
+) -> Option<DisruptionReason> {
+    let is_drifted = claim.true_condition(DRIFTED).is_some();
+    let only_empty = match surplus {
+        Some(0) => return is_drifted.then_some(DisruptionReason::Drifted),
+        Some(_) => false,
+        None if is_drifted => return Some(DisruptionReason::Drifted),
+        None => {
+            claim.true_condition(CONSOLIDATABLE)?;
+            pool.spec.consolidation_policy() == ConsolidationPolicy::WhenEmpty
+        }
+    };
     if is_empty(claim) {
         return Some(DisruptionReason::Empty);
     }
-    (pool.spec.consolidation_policy() != ConsolidationPolicy::WhenEmpty).then_some(DisruptionReason::Underutilized)
+    (!only_empty).then_some(DisruptionReason::Underutilized)
 }
 
 #[cfg(test)]
@@ -129,6 +154,27 @@ mod tests {
         let drift = json!([{"nodes": "50%"}, {"nodes": "0", "reasons": ["Drifted"]}]);
         assert_eq!(blocked_of(both, &drift), [("Drifted", 1)]);
         assert_eq!(blocked_of(both, &json!([{"nodes": "1"}])), []);
+    }
+
+    #[test]
+    fn a_static_pool_is_blocked_for_as_many_nodes_as_exceed_its_replicas() {
+        let claims = [
+            claim("empty", &["Initialized"]),
+            claim("used", &["Initialized"]),
+            claim("busy", &["Initialized", "Consolidatable"]),
+            claim("drifted", &["Initialized", "Drifted"]),
+            claim("starting", &[]),
+        ];
+        let claims: Vec<&NodeClaim> = claims.iter().collect();
+        let is_empty = |claim: &NodeClaim| claim.name_any() == "empty";
+        let blocked_of = |replicas: i64| {
+            let mut pool = pool("WhenEmpty", &json!([{"nodes": "0"}]));
+            pool.spec.replicas = Some(replicas);
+            blocked(&pool, &claims, &is_empty, Timestamp::UNIX_EPOCH)
+        };
+        assert_eq!(blocked_of(4), [("Drifted", 1)]);
+        assert_eq!(blocked_of(3), [("Empty", 1), ("Underutilized", 1)]);
+        assert_eq!(blocked_of(0), [("Empty", 1), ("Underutilized", 3)]);
     }
 
     #[test]
