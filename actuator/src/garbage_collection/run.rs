@@ -202,11 +202,12 @@ async fn collect_claims(
         let created = plimsoll_snapshot::created(&claim.metadata);
         if is_instance_gone(absence, created, node_ready, deps.clock.timestamp()) {
             tracing::warn!(claim = claim.metadata.name, instance, "deleting NodeClaim, its instance is gone");
-            deps.metrics.claims.disrupted(claim, "garbage_collected", None, 0);
-            deps.metrics.claims_collected.with_label_values(&["instance_gone"]).inc();
             if let Err(error) = deps.writes.delete(claim, None).await {
                 tracing::warn!(claim = claim.metadata.name, %error, "NodeClaim not deleted");
+                continue;
             }
+            deps.metrics.claims.disrupted(claim, "garbage_collected", None, 0);
+            deps.metrics.claims_collected.with_label_values(&["instance_gone"]).inc();
         }
     }
     tracker.claims = absences;

@@ -244,3 +244,19 @@ async fn a_claim_whose_instance_ec2_does_not_show_goes_unless_its_zone_is_shifte
         assert_eq!(collected.is_empty(), is_shifted, "{collected}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_counts_as_collected_only_when_it_is_deleted() {
+    let (cluster, name, machine) = with_booting_instance().await;
+    let faults = cluster.world.server().faults();
+    let refused = faults.always(Matcher::of(Verb::Delete, "nodeclaims"), ApiEffect::internal_error());
+    cluster.world.ec2.with(|cloud, now| cloud.terminate_instances(&[machine.id], now));
+    cluster.pass(8 * MINUTE).await;
+    let collected = || metric(&cluster, "nodeclaims_collected_total{cause=\"instance_gone\"}");
+    assert_eq!(collected(), "");
+    faults.remove(refused);
+    // A claim that does not register is given up after 15 minutes.
+    let gone = |world: &World| world.get(ResourceId::NODE_CLAIMS, &name).is_none();
+    cluster.until("the claim is deleted", 3 * MINUTE, gone).await;
+    assert_eq!(collected(), "1");
+}
