@@ -15,6 +15,7 @@ use crate::io::{CloudReads, Writes};
 use crate::metrics::ActuatorMetrics;
 use crate::state::catalogs::Catalogs;
 use crate::state::instances::ListedInstances;
+use crate::state::pod_events::PodEvents;
 use crate::state::registrations::Registrations;
 use crate::stores::Stores;
 use plimsoll_runtime::clock::Clock;
@@ -33,6 +34,8 @@ pub struct NodePoolStatus {
     pub cloud_reads: CloudReads,
     /// Instances as EC2 listed them.
     pub instances: ListedInstances,
+    /// Pod events that claims show.
+    pub pod_events: PodEvents,
     /// Recent registration results by pool.
     pub registrations: Registrations,
     /// Events on objects.

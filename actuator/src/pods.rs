@@ -2,6 +2,9 @@
 
 use jiff::{SignedDuration, Timestamp};
 use plimsoll_api::Pod;
+use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 
 /// Field manager of our nominations. In `metadata.managedFields` it distinguishes them from kube-scheduler's own.
 pub(crate) const NOMINATION_FIELD_MANAGER: &str = "plimsoll-nomination";
@@ -44,4 +47,16 @@ pub(crate) fn protection(pod: &Pod, forced: bool, now: Timestamp) -> Option<(Tim
 /// Whether the pod must be rescheduled when its node is removed.
 pub(crate) fn is_reschedulable(pod: &Pod) -> bool {
     !pod.is_terminal() && !pod.is_terminating() && !pod.is_static() && !pod.is_daemon()
+}
+
+/// Hash of the pods that must be rescheduled when their node is removed; 0 if there are none. It changes when one comes,
+/// ends or is deleted.
+pub(crate) fn hash_of_reschedulable(pods: &[Arc<Pod>]) -> u64 {
+    let uids: BTreeSet<String> = pods.iter().filter(|pod| is_reschedulable(pod)).map(|pod| uid(pod)).collect();
+    if uids.is_empty() {
+        return 0;
+    }
+    let mut hasher = DefaultHasher::new();
+    uids.hash(&mut hasher);
+    hasher.finish()
 }

@@ -23,6 +23,7 @@ use crate::ledger::{Admission, Outcome as LedgerOutcome, PlanContext, Rejection,
 use crate::metrics::ActuatorMetrics;
 use crate::nodes::taints;
 use crate::state::outcomes::Outcomes;
+use crate::state::pod_events::PodEvents;
 use crate::state::zonal_shifts::ZonalShifts;
 use crate::stores::{Stores, WatchedKind};
 use crate::termination::{is_disrupted, taint_disrupted};
@@ -30,7 +31,10 @@ use deletion::{Target, post_removed, prepare, report_deleted};
 use facts::{Obstacle, RemovalObjects, RemovalView};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
-use lookup::{claim_of, expected_pods, expires, is_expired, long_drained, pods_to_move, removal_objects};
+use lookup::{
+    claim_of, counts_pod_events, expected_pods, expires, has_new_pod_event, is_expired, long_drained, pods_to_move,
+    removal_objects,
+};
 use plimsoll_api::NodeClaim;
 use plimsoll_api::condition::node_claim::{CONDITIONS, DISRUPTION_REASON};
 use plimsoll_api::condition::{Moment, Status};
@@ -62,6 +66,8 @@ pub struct Removals {
     pub writes: Writes,
     /// Outcomes of actions.
     pub outcomes: Outcomes,
+    /// Pod events that claims show.
+    pub pod_events: PodEvents,
     /// Events on objects.
     pub events: Recorder,
     /// Metrics.
@@ -117,6 +123,11 @@ pub fn admit(deps: &Removals, removal: &Termination, replacements: &[ActionId], 
     if let Err(obstacle) = view.check(&planned_pods, removal.reason) {
         tracing::info!(node = node.as_str(), %obstacle, "removal rejected");
         return RemovalDecision::Rejected(rejection(node, obstacle));
+    }
+    let counts_events = pool().is_some_and(|pool| counts_pod_events(&pool, removal.reason));
+    if counts_events && has_new_pod_event(deps, &claim, node) {
+        tracing::info!(node = node.as_str(), "removal rejected: the plan does not know the last pod event of the node");
+        return RemovalDecision::Rejected(Rejection::Changed(Subject::Node(node.clone())));
     }
     let name = claim.name_any();
     let mut expected = expected_pods(deps, &name);

@@ -10,6 +10,7 @@ pub mod insufficient_capacity;
 pub mod launch_group;
 pub mod nominations;
 pub mod outcomes;
+pub mod pod_events;
 pub mod postponed_removals;
 pub mod proposals;
 pub mod registrations;

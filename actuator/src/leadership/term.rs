@@ -33,6 +33,7 @@ use crate::state::buffer_reports::BufferReports;
 use crate::state::instances::ListedInstances;
 use crate::state::nominations::Placements;
 use crate::state::outcomes::Outcomes;
+use crate::state::pod_events::PodEvents;
 use crate::state::postponed_removals::PostponedRemovals;
 use crate::state::subnet_addresses::SubnetAddresses;
 use crate::state::unexecuted::Unexecuted;
@@ -83,7 +84,7 @@ impl Term {
         let connections = &process.connections;
         let (reads, cloud_reads) = (connections.reads(), connections.cloud_reads());
         let (writes, cloud) = (connections.writes(fence.clone()), connections.cloud_calls(fence.clone()));
-        let (outcomes, unexecuted) = (Outcomes::default(), Unexecuted::default());
+        let (outcomes, unexecuted, pod_events) = (Outcomes::default(), Unexecuted::default(), PodEvents::default());
         let (placements, buffers) = (Placements::default(), BufferReports::default());
         let (instances, postponed) = (ListedInstances::default(), PostponedRemovals::default());
         let subnet_addresses = SubnetAddresses::default();
@@ -92,8 +93,8 @@ impl Term {
         let launch_templates = from_clones!(LaunchTemplates: templates, stores, cloud, cloud_reads, settings, clock);
         let admission = from_clones!(Admission: stores, catalogs, ledger, launches, insufficient_capacity,
             subnet_addresses, settings, current, fence, clock);
-        let removals = from_clones!(Removals: stores, ledger, zonal_shifts, writes, outcomes, events, metrics, fence,
-            clock);
+        let removals = from_clones!(Removals: stores, ledger, zonal_shifts, writes, outcomes, pod_events, events,
+            metrics, fence, clock);
         let drain_delay = from_clones!(DrainDelay: stores, outcomes, admission, clock);
         let drivers = DriverCheck {
             ledger: ledger.clone(),
@@ -124,7 +125,7 @@ impl Term {
             node_classes: from_clones!(NodeClasses: events, metrics, stores, writes, cloud, cloud_reads, catalogs,
                 ledger, launch_templates, subnet_addresses, current, settings, fence, clock),
             node_pools: from_clones!(NodePoolStatus: metrics, stores, writes, cloud_reads, catalogs, instances,
-                registrations, events, fence, clock),
+                pod_events, registrations, events, fence, clock),
             nominations: from_clones!(Nominations: stores, ledger, placements, writes, settings, metrics, fence,
                 clock),
             paused: from_clones!(PausedStatus: stores, writes, unexecuted, fence, clock),

@@ -9,23 +9,20 @@ use crate::node_pool_status::{NodePoolStatus, consistency};
 use crate::pods;
 use crate::ports::InstanceFilter;
 use crate::state::instances::InstanceFacts;
+use crate::state::pod_events;
 use crate::stores::{CachedObjects, Cursor, WatchedKind};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
-use parking_lot::Mutex;
 use plimsoll_api::condition::node_claim::{CONDITIONS, CONSOLIDATABLE, DRIFTED, INITIALIZED, LAUNCHED};
 use plimsoll_api::condition::{self, Moment, Status};
 use plimsoll_api::{EC2NodeClass, NodeClaim, NodePool, Pod};
 use plimsoll_model::names::{annotation, label};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
-
-/// Minimum interval between writes of the last pod event, since pods come in bursts.
-const POD_EVENT_EVERY: SignedDuration = SignedDuration::from_secs(10);
 
 /// Interval of checks without a change of claim, pool or node class: facts of EC2 and of the Node come without one. As
 /// in Karpenter, which compares with the Node half as often.
@@ -33,9 +30,6 @@ const CHECKED_EVERY: SignedDuration = SignedDuration::from_mins(5);
 
 /// Reasons of drift that need no facts of EC2.
 const STATIC_REASONS: [&str; 3] = ["NodePoolDrifted", "RequirementsDrifted", "NodeClassDrift"];
-
-/// Hash of the pods of each node at the last pass.
-type PodHashes = BTreeMap<String, u64>;
 
 /// A claim with its pool and node class.
 #[derive(Clone)]
@@ -49,8 +43,7 @@ struct ClaimWithPool {
 
 pub(super) async fn run(deps: &NodePoolStatus, stop: &CancellationToken) {
     let kinds = [WatchedKind::NodePool, WatchedKind::NodeClaim, WatchedKind::Pod, WatchedKind::EC2NodeClass];
-    let seen: Arc<Mutex<PodHashes>> = Arc::default();
-    let work = |subject: ClaimWithPool| reconcile(deps.clone(), Arc::clone(&seen), subject);
+    let work = |subject: ClaimWithPool| reconcile(deps.clone(), subject);
     let mut on_nodes = PodsOnNodes::default();
     let list = move || candidates(deps, &mut on_nodes);
     let controller = ControllerLoop::new("node_claim_status", &deps.metrics, &deps.stores, &deps.fence);
@@ -71,15 +64,10 @@ impl PodsOnNodes {
             pods.nodes()
         });
         for node in changed {
-            // Creation, termination and deletion of a pod count as events; DaemonSet pods do not.
-            let on_node = pods.on_node(&node);
-            let uids = on_node.iter().filter(|pod| pods::is_reschedulable(pod)).map(|pod| pods::uid(pod));
-            let uids: BTreeSet<String> = uids.collect();
-            if uids.is_empty() {
-                self.hashes.remove(&node);
-            } else {
-                self.hashes.insert(node, hash_of(&uids));
-            }
+            match pods::hash_of_reschedulable(&pods.on_node(&node)) {
+                0 => self.hashes.remove(&node),
+                hash => self.hashes.insert(node, hash),
+            };
         }
     }
 }
@@ -120,21 +108,16 @@ fn hash_of(value: &impl Hash) -> u64 {
     hasher.finish()
 }
 
-async fn reconcile(
-    deps: NodePoolStatus,
-    pod_hashes: Arc<Mutex<PodHashes>>,
-    subject: ClaimWithPool,
-) -> Result<Requeue, WriteError> {
+async fn reconcile(deps: NodePoolStatus, subject: ClaimWithPool) -> Result<Requeue, WriteError> {
     let claim = &*subject.claim;
     let now = deps.clock.now();
     if claim.true_condition(LAUNCHED).is_none() {
         return Ok(None);
     }
     let status = claim.status.as_ref();
-    let key = claim.uid().unwrap_or_default();
-    let changed = pod_hashes.lock().get(&key).is_some_and(|before| *before != subject.pods);
+    let changed = deps.pod_events.has_new(claim, subject.pods);
     let last = status.and_then(|status| status.last_pod_event_time.as_ref()).map(|time| time.0);
-    let next_event = last.and_then(|last| last.checked_add(POD_EVENT_EVERY).ok()).filter(|next| *next > now);
+    let next_event = pod_events::next_write(claim).filter(|next| *next > now);
     let event = if changed && next_event.is_none() { Some(now) } else { None };
     let pool = subject.pool.as_deref();
     let class = subject.class.as_deref();
@@ -173,7 +156,7 @@ async fn reconcile(
         deps.events.publish(note.with_cause("capacity").with_long_window());
     }
     if !changed || event.is_some() {
-        pod_hashes.lock().insert(key, subject.pods);
+        deps.pod_events.shown(claim, subject.pods);
     }
     let last = event.or(last);
     let conditions = status.map(|status| status.conditions.clone()).unwrap_or_default();

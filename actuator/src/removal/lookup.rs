@@ -3,6 +3,7 @@
 use super::Removals;
 use super::facts::RemovalObjects;
 use crate::clock::Timestamped;
+use crate::{guarded, pods};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use plimsoll_api::condition::node_claim::{DRAINED, INITIALIZED};
@@ -10,6 +11,7 @@ use plimsoll_api::{NodeClaim, NodePool, Pod};
 use plimsoll_model::identity::{NodeName, PodUid};
 use plimsoll_model::names::annotation;
 use plimsoll_model::resources::Resources;
+use plimsoll_model::snapshot::DisruptionReason;
 use plimsoll_model::time::{Millis, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,6 +30,20 @@ const CLOCK_TOLERANCE: Millis = Millis::from_seconds(60);
 pub(super) fn is_expired(claim: &NodeClaim, pool: Option<&NodePool>, now: Timestamp) -> bool {
     let created = plimsoll_snapshot::created(&claim.metadata);
     plimsoll_snapshot::expires(Some(claim), pool, created).is_some_and(|at| at <= now.plus(CLOCK_TOLERANCE))
+}
+
+/// Whether plans remove nodes of the NodePool for this reason only if no pod has come or gone for a while.
+pub(super) fn counts_pod_events(pool: &NodePool, reason: DisruptionReason) -> bool {
+    let is_consolidation = matches!(reason, DisruptionReason::Empty | DisruptionReason::Underutilized);
+    let at_once = pool.spec.consolidate_after().value().is_some_and(|after| after.is_zero());
+    is_consolidation && !pool.spec.is_static() && !at_once
+}
+
+/// Whether a pod has come to the node or left it, and the claim, from which plans know that, does not show it yet. An
+/// unreadable claim never does.
+pub(super) fn has_new_pod_event(deps: &Removals, claim: &NodeClaim, node: &NodeName) -> bool {
+    let pods = pods::hash_of_reschedulable(&deps.stores.pods.on_node(node.as_str()));
+    guarded::unreadable(claim).is_none() && deps.pod_events.is_due(claim, pods, deps.clock.now())
 }
 
 /// When the node of a claim expires, with the jitter of the NodePool that plans have the node in.
@@ -237,6 +253,26 @@ mod tests {
         assert!(is_expired(&claim, Some(&pool), NOW));
         let before = Timestamp(expires.0 - 60_001);
         assert!(!is_expired(&claim, Some(&pool), before), "the clocks may differ by a minute");
+    }
+
+    #[test]
+    fn only_consolidation_waits_for_the_time_after_a_pod_event() {
+        let counts = |disruption: Value, replicas: Option<u32>, reason| {
+            let pool: NodePool = serde_json::from_value(json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool",
+                "metadata": {"name": "p"}, "spec": {"disruption": disruption, "replicas": replicas,
+                "template": {"spec": {"requirements": [],
+                    "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "c"}}}}}))
+            .unwrap();
+            counts_pod_events(&pool, reason)
+        };
+        let after = |after: &str| json!({ "consolidateAfter": after });
+        for reason in DisruptionReason::ALL {
+            let is_consolidation = matches!(reason, DisruptionReason::Empty | DisruptionReason::Underutilized);
+            assert_eq!(counts(after("1s"), None, reason), is_consolidation, "{reason:?}");
+            assert_eq!(counts(after("Never"), None, reason), is_consolidation, "{reason:?}: changed since the plan");
+            assert!(!counts(after("0s"), None, reason), "{reason:?}: a plan need not know the event");
+            assert!(!counts(after("1s"), Some(1), reason), "{reason:?}: surplus of a static pool");
+        }
     }
 
     #[test]

@@ -70,6 +70,25 @@ async fn consolidate_after_is_waited_for() {
     cluster.until_empty(3 * MINUTE).await;
 }
 
+/// The node has been unchanged for longer than that when its pod goes, and its claim does not show it yet.
+#[tokio::test(start_paused = true)]
+async fn consolidate_after_is_waited_for_although_the_last_pod_event_is_written_late() {
+    let cluster = TestCluster::begin(one_to_a_node(&json!({"consolidateAfter": "5m"}))).await;
+    cluster.deploy("web", 1, 3000);
+    cluster.until_running(1, 3 * MINUTE).await;
+    cluster.pass(10 * MINUTE).await;
+    let status = Matcher { subresource: Some("status"), ..Matcher::of(Verb::Patch, "nodeclaims") };
+    let faults = cluster.world.server().faults();
+    let rule = faults.always(status, Effect::internal_error());
+    cluster.scale("web", 0);
+    cluster.until("the pod is deleted", MINUTE, |world| world.all(ResourceId::PODS).is_empty()).await;
+    cluster.pass(Duration::from_secs(20)).await;
+    faults.remove(rule);
+    cluster.pass(4 * MINUTE).await;
+    assert_eq!(most_at_once(&cluster), 0, "not yet");
+    cluster.until_empty(5 * MINUTE).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn pods_of_a_node_that_is_too_large_move_to_a_cheaper_one_without_an_interval() {
     let cluster = TestCluster::usual().await;
