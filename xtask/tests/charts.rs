@@ -73,6 +73,18 @@ fn the_patch_for_another_namespace_of_karpenter_is_for_its_argument() {
     assert_eq!(arguments.map(|line| line.trim().trim_start_matches("- ")).nth(position).unwrap(), field("value: "));
 }
 
+/// A Lease of another name would not be found, and the actuator would act beside Karpenter.
+#[test]
+fn the_lease_of_karpenter_may_have_another_name() {
+    let templates = files("deploy/helm/plimsoll/templates");
+    for (file, line) in [
+        ("actuator.yaml", "- --karpenter-lease={{ $settings.karpenterNamespace }}/{{ $settings.karpenterLeaseName }}"),
+        ("rbac-actuator.yaml", "resourceNames: [{{ .Values.settings.karpenterLeaseName }}]"),
+    ] {
+        assert!(templates[file].lines().any(|other| other.trim() == line), "{file}: {line}");
+    }
+}
+
 #[test]
 fn charts_have_the_version_of_the_workspace() {
     let manifest: toml::Table = fs::read_to_string(root().join("Cargo.toml")).unwrap().parse().unwrap();

@@ -13,7 +13,7 @@ type Part = (&'static str, &'static str, &'static str);
 /// Chart, values for `helm --set-json`, and parts of what is rendered.
 type Case = (&'static str, &'static str, &'static [Part]);
 
-const CASES: [Case; 10] = [
+const CASES: [Case; 11] = [
     (
         CHART,
         "",
@@ -76,6 +76,18 @@ const CASES: [Case; 10] = [
         &[
             ("ServiceMonitor/plimsoll-watcher", "/spec/endpoints/0/honorLabels", "true"),
             ("ServiceMonitor/plimsoll-watcher", "/spec/endpoints/0/relabelings/0/targetLabel", r#""job""#),
+        ],
+    ),
+    (
+        CHART,
+        r#"settings.karpenterNamespace="karpenter",settings.karpenterLeaseName="other""#,
+        &[
+            (
+                "Deployment/plimsoll-actuator",
+                "/spec/template/spec/containers/0/args/3",
+                r#""--karpenter-lease=karpenter/other""#,
+            ),
+            ("Role/plimsoll-actuator-karpenter", "/rules/0/resourceNames", r#"["other"]"#),
         ],
     ),
     (CHART, "flowSchemas.enabled=false", &[("FlowSchema/plimsoll", "", "null")]),
