@@ -86,6 +86,19 @@ fn the_lease_of_karpenter_may_have_another_name() {
 }
 
 #[test]
+fn the_chart_has_the_settings_that_the_migration_takes_over() {
+    let text = fs::read_to_string(root().join("docs/migration.md")).unwrap();
+    let row = text.lines().find(|line| line.ends_with("| the same names in `settings` |")).unwrap();
+    let values = fs::read_to_string(root().join("deploy/helm/plimsoll/values.yaml")).unwrap();
+    let names: Vec<&str> = row.split('`').skip(1).step_by(2).collect();
+    assert!(names.contains(&"vmMemoryOverheadPercent") && names.contains(&"minValuesPolicy"), "{names:?}");
+    for name in names {
+        let key = format!("{name}:");
+        assert!(values.lines().any(|line| line.trim_start().starts_with(&key)), "{name}");
+    }
+}
+
+#[test]
 fn charts_have_the_version_of_the_workspace() {
     let manifest: toml::Table = fs::read_to_string(root().join("Cargo.toml")).unwrap().parse().unwrap();
     let version = manifest["workspace"]["package"]["version"].as_str().unwrap().to_owned();
