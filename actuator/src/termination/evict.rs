@@ -69,6 +69,8 @@ impl Default for Evictions {
 
 /// Result of an attempt.
 enum EvictionResult {
+    Accepted,
+    /// The pod was gone already.
     Gone,
     Refused(String),
 }
@@ -99,7 +101,10 @@ impl Evictions {
         for (result, attempt) in results {
             let pod = &*attempt.pod;
             match (result, attempt.grace) {
-                (Ok(EvictionResult::Gone), grace) => {
+                (Ok(EvictionResult::Gone), _) => {
+                    self.paused.lock().remove(&attempt.key());
+                }
+                (Ok(EvictionResult::Accepted), grace) => {
                     self.paused.lock().remove(&attempt.key());
                     deps.metrics.pods.drained(claim);
                     let result = if grace.is_some() { "forced" } else { "evicted" };
@@ -127,7 +132,7 @@ impl Evictions {
     async fn attempt(&self, deps: &Termination, attempt: &Attempt) -> Result<EvictionResult, NotAllowed> {
         let pod = &*attempt.pod;
         let result = match attempt.grace {
-            Some(_) => deps.writes.delete(pod, attempt.grace).await.map(|()| EvictionResult::Gone),
+            Some(_) => deps.writes.delete(pod, attempt.grace).await.map(|()| EvictionResult::Accepted),
             None => self.evict(deps, pod).await,
         };
         match result {
@@ -151,12 +156,12 @@ impl Evictions {
         };
         code.into_iter().for_each(|code| deps.metrics.pods.eviction(code));
         match answer {
-            Ok(()) => Ok(EvictionResult::Gone),
-            // 409: another pod has the name now.
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(EvictionResult::Gone),
+            Ok(()) => Ok(EvictionResult::Accepted),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(EvictionResult::Gone),
+            // 409: another pod has the name now, which the watch will show, or too many evictions change one budget.
             // 429: a budget allows no disruption. 500: several budgets cover the pod, which Kubernetes does not
             // support.
-            Err(kube::Error::Api(status)) if matches!(status.code, 429 | 500) => {
+            Err(kube::Error::Api(status)) if matches!(status.code, 409 | 429 | 500) => {
                 Ok(EvictionResult::Refused(status.message.clone()))
             }
             Err(error) => Err(error.into()),

@@ -78,6 +78,21 @@ async fn a_pod_whose_eviction_is_refused_keeps_no_other_pod() {
         .await;
 }
 
+/// The API server answers so if too many evictions change one PodDisruptionBudget. The pod still runs.
+#[tokio::test(start_paused = true)]
+async fn an_eviction_with_a_conflict_is_tried_again_with_pauses_and_counts_once() {
+    let (watcher, claim, node) = with_grace_period().await;
+    run_pod(&watcher, "a", &node, &json!({}), 1).await;
+    let conflict = Effect::Refuse(ApiError::new(409, "Conflict", "the budget has been modified"));
+    watcher.world.server().faults().next(3, evictions(), conflict);
+    watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    watcher.until("the node is drained", MINUTE, |world| is_drained(world, &claim)).await;
+    assert!(is_evicted(&watcher.world, "a"));
+    let counted = |result: &str| watcher.counted("plimsoll_actuator_evictions_total", &[("result", result)]);
+    assert_eq!((counted("refused"), counted("evicted")), (3, 1));
+    assert_eq!(watcher.counted("karpenter_pods_drained_total", &[]), 1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_cannot_be_deleted_when_the_nodes_time_is_over_keeps_no_other_pod() {
     let protected = json!({annotation::DO_NOT_DISRUPT: "true"});
