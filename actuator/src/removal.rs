@@ -32,8 +32,8 @@ use facts::{Obstacle, RemovalObjects, RemovalView};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use lookup::{
-    claim_of, counts_pod_events, expected_pods, expires, has_new_pod_event, is_expired, long_drained, pods_to_move,
-    removal_objects,
+    claim_of, counts_pod_events, expected_pods, expires, has_new_pod_event, is_expired, long_drained, pool_of,
+    pods_to_move, removal_objects,
 };
 use plimsoll_api::NodeClaim;
 use plimsoll_api::condition::node_claim::{CONDITIONS, DISRUPTION_REASON};
@@ -107,8 +107,7 @@ pub fn admit(deps: &Removals, removal: &Termination, replacements: &[ActionId], 
             _ => RemovalDecision::Rejected(Rejection::UnknownNode(node.clone())),
         };
     };
-    // Somebody may have changed the label of the Node, which is in another NodePool then.
-    let pool = || deps.stores.pools.get(&plimsoll_snapshot::node_pool(&found, &claim)?);
+    let pool = || pool_of(deps, &claim, &found);
     if removal.reason == DisruptionReason::Expired && !is_expired(&claim, pool().as_deref(), deps.clock.timestamp()) {
         tracing::warn!(node = node.as_str(), "removal rejected: the node has not expired by the actuator's clock");
         return RemovalDecision::Rejected(Rejection::Changed(Subject::Node(node.clone())));
@@ -124,10 +123,8 @@ pub fn admit(deps: &Removals, removal: &Termination, replacements: &[ActionId], 
         tracing::info!(node = node.as_str(), %obstacle, "removal rejected");
         return RemovalDecision::Rejected(rejection(node, obstacle));
     }
-    let counts_events = pool().is_some_and(|pool| counts_pod_events(&pool, removal.reason));
-    if counts_events && has_new_pod_event(deps, &claim, node) {
-        tracing::info!(node = node.as_str(), "removal rejected: the plan does not know the last pod event of the node");
-        return RemovalDecision::Rejected(Rejection::Changed(Subject::Node(node.clone())));
+    if let Some(rejected) = misses_pod_event(deps, removal) {
+        return rejected;
     }
     let name = claim.name_any();
     let mut expected = expected_pods(deps, &name);
@@ -148,6 +145,25 @@ pub fn admit(deps: &Removals, removal: &Termination, replacements: &[ActionId], 
         (Admission::Repeated(outcome), _) => RemovalDecision::Repeated(outcome),
         (Admission::Rejected(rejection), _) => RemovalDecision::Rejected(rejection),
     }
+}
+
+/// The rejection of a consolidation whose plan does not know the last pod event of the node, if it is one. To be asked as
+/// soon as the plan arrives: once the claim shows the event, nothing tells that the plan is older.
+#[must_use]
+pub fn misses_pod_event(deps: &Removals, removal: &Termination) -> Option<RemovalDecision> {
+    let node = &removal.node;
+    let (claim, found) = claim_of(deps, node)?;
+    let pool = pool_of(deps, &claim, &found)?;
+    if !counts_pod_events(&pool, removal.reason) || !has_new_pod_event(deps, &claim) {
+        return None;
+    }
+    // The plan is repeated. The pods leave the node because of the removal.
+    let is_admitted = |outcome: &LedgerOutcome| matches!(outcome, LedgerOutcome::Admitted | LedgerOutcome::Done);
+    if deps.ledger.read(|ledger| ledger.outcome(&removal.action_id).is_some_and(is_admitted)) {
+        return None;
+    }
+    tracing::info!(node = node.as_str(), "removal rejected: the plan does not know the last pod event of the node");
+    Some(RemovalDecision::Rejected(Rejection::Changed(Subject::Node(node.clone()))))
 }
 
 /// Writes the command of an admitted removal to its claim. [`run`] does the rest.

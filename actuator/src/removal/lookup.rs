@@ -32,6 +32,11 @@ pub(super) fn is_expired(claim: &NodeClaim, pool: Option<&NodePool>, now: Timest
     plimsoll_snapshot::expires(Some(claim), pool, created).is_some_and(|at| at <= now.plus(CLOCK_TOLERANCE))
 }
 
+/// The NodePool that plans have the Node of the claim in. Somebody may have changed the label of the Node.
+pub(super) fn pool_of(deps: &Removals, claim: &NodeClaim, node: &Node) -> Option<Arc<NodePool>> {
+    deps.stores.pools.get(&plimsoll_snapshot::node_pool(node, claim)?)
+}
+
 /// Whether plans remove nodes of the NodePool for this reason only if no pod has come or gone for a while.
 pub(super) fn counts_pod_events(pool: &NodePool, reason: DisruptionReason) -> bool {
     let is_consolidation = matches!(reason, DisruptionReason::Empty | DisruptionReason::Underutilized);
@@ -39,16 +44,18 @@ pub(super) fn counts_pod_events(pool: &NodePool, reason: DisruptionReason) -> bo
     is_consolidation && !pool.spec.is_static() && !at_once
 }
 
-/// Whether a pod has come to the node or left it, and the claim, from which plans know that, does not show it yet. An
-/// unreadable claim never does.
-pub(super) fn has_new_pod_event(deps: &Removals, claim: &NodeClaim, node: &NodeName) -> bool {
-    let pods = pods::hash_of_reschedulable(&deps.stores.pods.on_node(node.as_str()));
-    guarded::unreadable(claim).is_none() && deps.pod_events.is_due(claim, pods, deps.clock.now())
+/// Whether a pod has come to the claim's node or left it, and the claim, from which plans know that, does not show it
+/// yet. An unreadable claim never does.
+pub(super) fn has_new_pod_event(deps: &Removals, claim: &NodeClaim) -> bool {
+    // The node that events are written for: by the name in the claim's status.
+    let pods = claim.node_name().map(|node| deps.stores.pods.on_node(node)).unwrap_or_default();
+    let hash = pods::hash_of_reschedulable(&pods);
+    guarded::unreadable(claim).is_none() && deps.pod_events.is_due(claim, hash, deps.clock.now())
 }
 
 /// When the node of a claim expires, with the jitter of the NodePool that plans have the node in.
 pub(super) fn expires(deps: &Removals, claim: &NodeClaim, node: &Node) -> Option<Timestamp> {
-    let pool = plimsoll_snapshot::node_pool(node, claim).and_then(|pool| deps.stores.pools.get(&pool));
+    let pool = pool_of(deps, claim, node);
     plimsoll_snapshot::expires(Some(claim), pool.as_deref(), plimsoll_snapshot::created(&claim.metadata))
 }
 

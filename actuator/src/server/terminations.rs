@@ -39,14 +39,17 @@ pub struct Job {
 
 /// The removals of a plan, in order. Removals that wait for launches are admitted at once, since a launch that only
 /// replaces a node is executed only if the removal is admitted. Each of the others costs a pass over all pods and waits
-/// for its turn.
+/// for its turn, which may be seconds: by then, a claim may show a pod event that the plan does not know.
 #[must_use]
 pub fn jobs(deps: &Leader, plan: &Plan, context: &PlanContext, cycle_id: &str) -> Vec<Job> {
     let job = |termination: &Termination| {
         let launches = termination.replaced_by.iter().filter_map(|index| plan.launches.get(*index));
         let replacements: Vec<ActionId> = launches.map(|launch| launch.action_id.clone()).collect();
-        let replaced = !replacements.is_empty();
-        let decision = replaced.then(|| removal::admit(&deps.removals, termination, &replacements, context));
+        let decision = if replacements.is_empty() {
+            removal::misses_pod_event(&deps.removals, termination)
+        } else {
+            Some(removal::admit(&deps.removals, termination, &replacements, context))
+        };
         let (termination, plan, cycle_id) = (termination.clone(), context.clone(), cycle_id.to_owned());
         Job { termination, replacements, plan, cycle_id, decision }
     };

@@ -7,6 +7,7 @@ mod disruption_budgets;
 mod expired;
 mod looks;
 mod outcomes;
+mod pod_events;
 mod reserved;
 mod undone;
 mod zonal_shift;

@@ -1,0 +1,63 @@
+//! Removals by plans that do not know the last pod event of the node (decision 202).
+
+use crate::of_node;
+use plimsoll_model::execution::{OutcomeReason, OutcomeStatus};
+use plimsoll_model::plan::Termination;
+use plimsoll_model::snapshot::DisruptionReason;
+use plimsoll_sim::apiserver::ResourceId;
+use plimsoll_sim::apiserver::faults::{Effect, Gate, Matcher};
+use plimsoll_sim::apiserver::request::Verb;
+use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, wanted};
+use plimsoll_tests::{MINUTE, Setup};
+use serde_json::json;
+use std::time::Duration;
+
+/// Removals whose commands the actuator writes at the same time.
+const AT_ONCE: usize = 16;
+
+/// Before the removal has its turn, the commands of the others are written. By then, the claim shows the event.
+#[tokio::test(start_paused = true)]
+async fn a_removal_that_waits_for_its_turn_while_the_pod_event_is_written_is_rejected() {
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let actions: Vec<String> = (0..=AT_ONCE).map(|number| format!("a-{number:02}")).collect();
+    let launches: Vec<Wanted<'_>> = actions.iter().map(|action| wanted(action)).collect();
+    let launched = watcher.send(watcher.plan(&launches, Vec::new()).await).await;
+    let claims: Vec<String> = launched.into_iter().filter_map(|outcome| outcome.node_claim).collect();
+    let mut nodes = Vec::new();
+    for claim in &claims {
+        nodes.push(watcher.in_service(claim).await);
+    }
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"},
+        "spec": {"nodeName": nodes[AT_ONCE], "terminationGracePeriodSeconds": 1,
+            "containers": [{"name": "main", "image": "example.com/app:1"}]}});
+    watcher.world.apply_object(&pod).unwrap();
+    watcher.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
+    tokio::time::sleep(MINUTE).await;
+    let (faults, event, commands) = (watcher.world.server().faults(), Gate::default(), Gate::default());
+    let patch = Matcher::of(Verb::Patch, "nodeclaims");
+    let status = Matcher { subresource: Some("status"), name: Some(claims[AT_ONCE].clone()), ..patch.clone() };
+    faults.next(1, status, Effect::HoldBefore(event.clone()));
+    watcher.world.delete(ResourceId::PODS, "web").unwrap();
+    event.reached(1).await;
+    watcher.until("the pod is gone", Duration::from_secs(3), |world| world.all(ResourceId::PODS).is_empty()).await;
+    // The ledger knows it by then.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let removal = |(index, node): (usize, &String)| Termination {
+        reason: DisruptionReason::Empty,
+        ..of_node(&format!("r-{index:02}"), node)
+    };
+    let plan = watcher.plan(&[], nodes.iter().enumerate().map(removal).collect()).await;
+    faults.always(Matcher { subresource: Some(""), ..patch }, Effect::HoldBefore(commands.clone()));
+    let writes = async {
+        commands.reached(AT_ONCE).await;
+        event.open();
+        // The watch shows the event by then.
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        commands.open();
+    };
+    let (outcomes, ()) = tokio::join!(watcher.send(plan), writes);
+    let (last, others) = outcomes.split_last().unwrap();
+    assert!(others.iter().all(|outcome| outcome.status == OutcomeStatus::Accepted), "{others:?}");
+    let expected = (OutcomeStatus::Rejected, Some(OutcomeReason::NodeChanged));
+    assert_eq!((last.status, last.reason), expected, "{last:?}");
+}
