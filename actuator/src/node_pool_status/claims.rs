@@ -111,9 +111,6 @@ fn hash_of(value: &impl Hash) -> u64 {
 async fn reconcile(deps: NodePoolStatus, subject: ClaimWithPool) -> Result<Requeue, WriteError> {
     let claim = &*subject.claim;
     let now = deps.clock.now();
-    if claim.true_condition(LAUNCHED).is_none() {
-        return Ok(None);
-    }
     let status = claim.status.as_ref();
     let changed = deps.pod_events.has_new(claim, subject.pods);
     let last = status.and_then(|status| status.last_pod_event_time.as_ref()).map(|time| time.0);
@@ -122,7 +119,9 @@ async fn reconcile(deps: NodePoolStatus, subject: ClaimWithPool) -> Result<Reque
     let pool = subject.pool.as_deref();
     let class = subject.class.as_deref();
     let mut facts = provider_facts(&deps, claim);
-    let judge = |facts: &ProviderFacts| pool.map_or(Drift::None, |pool| drift(claim, pool, class, facts, now));
+    // As in Karpenter, a claim that is not launched has not drifted.
+    let judged = pool.filter(|_| claim.true_condition(LAUNCHED).is_some());
+    let judge = |facts: &ProviderFacts| judged.map_or(Drift::None, |pool| drift(claim, pool, class, facts, now));
     let mut drifted = judge(&facts);
     if drifted == Drift::Drifted(CAPACITY_RESERVATION_DRIFT) {
         facts.instance = read_instance(&deps, claim).await;

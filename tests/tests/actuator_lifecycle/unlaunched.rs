@@ -1,14 +1,15 @@
-//! Claims that are deleted before they have an instance (safety rule 14).
+//! Claims that are deleted before they have an instance (safety rule 14), and drift of claims without one.
 
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_sim::apiserver::faults::{Effect as ApiEffect, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
-use plimsoll_sim::apiserver::{ResourceId, object};
+use plimsoll_sim::apiserver::store::{Part, Store, Write};
+use plimsoll_sim::apiserver::{Patch, ResourceId, object};
 use plimsoll_sim::cloud::{Action, Capacity, Effect, Pool};
 use plimsoll_sim::world::World;
 use plimsoll_tests::fake_watcher::{FakeWatcher, wanted};
 use plimsoll_tests::{MINUTE, Setup};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -74,4 +75,33 @@ async fn a_claim_does_not_wait_for_the_instance_of_another_claim_of_its_group() 
 #[tokio::test(start_paused = true)]
 async fn a_claim_does_not_wait_for_an_instance_of_its_group_that_has_ended() {
     until_the_other_is_gone(true).await;
+}
+
+/// Somebody else wrote both conditions.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_is_not_launched_has_not_drifted() {
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (name, _) = watcher.node(&wanted("a-1")).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let claim = watcher.claim(&name).unwrap();
+    let since = &object::condition(&claim, "Launched").unwrap()["lastTransitionTime"];
+    let condition = |kind: &str, status: &str| {
+        json!({"type": kind, "status": status, "reason": "Tested", "message": "", "lastTransitionTime": since})
+    };
+    let others = object::items(&claim, &["status", "conditions"]).iter().filter(|it| it["type"] != "Launched").cloned();
+    let conditions: Vec<Value> =
+        others.chain([condition("Launched", "Unknown"), condition("Drifted", "True")]).collect();
+    let patch = Patch::Merge(json!({"status": {"conditions": conditions}}));
+    let write = Write::new(watcher.world.server().now(), "test");
+    let change =
+        |store: &mut Store| store.patch(ResourceId::NODE_CLAIMS, "", &name, Part::Status, &patch, &write).map(drop);
+    watcher.world.server().write(change).unwrap();
+    let has_drifted = |world: &World| {
+        let claim = world.get(ResourceId::NODE_CLAIMS, &name).unwrap();
+        object::condition(&claim, "Drifted").is_some()
+    };
+    assert!(has_drifted(&watcher.world));
+    watcher.until("the condition is cleared", Duration::from_secs(20), |world| !has_drifted(world)).await;
+    let claim = watcher.claim(&name).unwrap();
+    assert!(!object::condition_is_true(&claim, "Launched"), "it is still not launched");
 }
