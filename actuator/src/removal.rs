@@ -147,8 +147,8 @@ pub fn admit(deps: &Removals, removal: &Termination, replacements: &[ActionId], 
     }
 }
 
-/// The rejection of a consolidation whose plan does not know the last pod event of the node, if it is one. To be asked as
-/// soon as the plan arrives: once the claim shows the event, nothing tells that the plan is older.
+/// The rejection of a consolidation whose plan does not know the last pod event of the node, if it is one. To be asked
+/// as soon as the plan arrives: once the claim shows the event, nothing tells that the plan is older.
 #[must_use]
 pub fn misses_pod_event(deps: &Removals, removal: &Termination) -> Option<RemovalDecision> {
     let node = &removal.node;

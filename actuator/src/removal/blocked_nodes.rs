@@ -10,6 +10,7 @@ use kube::ResourceExt;
 use plimsoll_api::{NodeClaim, Pod};
 use plimsoll_model::disruption::{Obstacle, consolidation_obstacle, obstacles};
 use plimsoll_model::identity::NodeName;
+use plimsoll_model::names::label;
 use plimsoll_model::plan::Plan;
 use plimsoll_model::snapshot::{Node as NodeView, NodePool, NodeState, Pod as PodView, PodState, Snapshot};
 use plimsoll_snapshot::{Extra, Objects};
@@ -66,7 +67,9 @@ fn pass(deps: &Removals, last: &str) -> String {
         pod_disruption_budgets: deps.stores.budgets.state().iter().map(|budget| (**budget).clone()).collect(),
         ..Objects::default()
     };
-    for (node, verdict) in verdicts(&objects, &Extra { now: deps.clock.timestamp(), ..Extra::default() }) {
+    let now = deps.clock.timestamp();
+    let extra = Extra { now, shifted_zones: deps.zonal_shifts.zones(&deps.stores, now), ..Extra::default() };
+    for (node, verdict) in verdicts(&objects, &extra) {
         let Some((node, claim)) = chosen.get(node.as_str()) else { continue };
         for object in [object(&***node), object(&***claim)] {
             let note = Note::normal(object, verdict.reason, verdict.message.clone());
@@ -104,7 +107,7 @@ pub fn verdicts(objects: &Objects, extra: &Extra) -> BTreeMap<NodeName, Verdict>
     for node in snapshot.nodes.iter().filter(|node| node.state == NodeState::Initialized && !node.deleting) {
         let Some(pool) = node.node_pool.as_ref().and_then(|name| pools.get(name)) else { continue };
         let pods = pods.get(&node.name).map(Vec::as_slice).unwrap_or_default();
-        if let Some(verdict) = verdict(&snapshot, objects, node, pool, pods) {
+        if let Some(verdict) = verdict(&snapshot, (objects, extra), node, pool, pods) {
             verdicts.insert(node.name.clone(), verdict);
         }
     }
@@ -113,13 +116,13 @@ pub fn verdicts(objects: &Objects, extra: &Extra) -> BTreeMap<NodeName, Verdict>
 
 fn verdict(
     snapshot: &Snapshot,
-    objects: &Objects,
+    sources: (&Objects, &Extra),
     node: &NodeView,
     pool: &NodePool,
     pods: &[&PodView],
 ) -> Option<Verdict> {
     if let Some(obstacle) = obstacles(snapshot, &Plan::default(), node, pods).into_iter().next() {
-        let message = format!("The node cannot be disrupted: {}", text_of(&obstacle, objects, &node.name));
+        let message = format!("The node cannot be disrupted: {}", text_of(&obstacle, sources, node));
         return Some(Verdict { reason: reason::DISRUPTION_BLOCKED, message, cause: obstacle.short() });
     }
     if node.drifted.is_some() {
@@ -134,15 +137,17 @@ fn verdict(
     Some(Verdict { reason: reason::UNCONSOLIDATABLE, message, cause: obstacle.short() })
 }
 
-/// The obstacle in a sentence. An annotation is the one of the object, since the snapshot does not tell which it is.
-fn text_of(obstacle: &Obstacle, objects: &Objects, name: &NodeName) -> String {
+/// The obstacle in a sentence. An annotation is the one of the object, since the snapshot does not tell which it is. Nor
+/// does it tell that it protects a node because of its zone, or because of a pod that cannot be read.
+fn text_of(obstacle: &Obstacle, (objects, extra): (&Objects, &Extra), view: &NodeView) -> String {
     match obstacle {
         Obstacle::NodeAnnotation => {
-            let node = objects.nodes.iter().find(|node| node.metadata.name.as_deref() == Some(name.as_str()));
-            match node.and_then(plimsoll_snapshot::protecting_annotation) {
-                Some(annotation) => format!("it has the annotation {annotation}"),
-                // The snapshot protects nodes with a pod that it cannot read.
-                None => "a pod on it cannot be read".to_owned(),
+            let node = objects.nodes.iter().find(|node| node.metadata.name.as_deref() == Some(view.name.as_str()));
+            let zone = view.labels.get(label::ZONE).filter(|zone| extra.shifted_zones.contains(*zone));
+            match (node.and_then(plimsoll_snapshot::protecting_annotation), zone) {
+                (Some(annotation), _) => format!("it has the annotation {annotation}"),
+                (None, Some(zone)) => format!("the cluster is shifted away from its zone {zone}"),
+                (None, None) => "a pod on it cannot be read".to_owned(),
             }
         }
         Obstacle::PodAnnotation { pod: full_name, remaining } => {

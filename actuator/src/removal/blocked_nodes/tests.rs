@@ -63,6 +63,10 @@ impl Cluster {
     }
 
     fn verdict(self) -> Option<Verdict> {
+        self.verdict_with(&Extra { now: NOW, ..Extra::default() })
+    }
+
+    fn verdict_with(self, extra: &Extra) -> Option<Verdict> {
         let objects = Objects {
             nodes: vec![serde_json::from_value(self.node).unwrap()],
             node_claims: vec![serde_json::from_value(self.claim).unwrap()],
@@ -71,7 +75,7 @@ impl Cluster {
             node_pools: vec![serde_json::from_value(self.pool).unwrap()],
             ..Objects::default()
         };
-        verdicts(&objects, &Extra { now: NOW, ..Extra::default() }).remove(&"a".into())
+        verdicts(&objects, extra).remove(&"a".into())
     }
 }
 
@@ -123,6 +127,22 @@ fn the_annotation_that_protects_is_named() {
     let node = |annotations: Value| after(|c| c.node["metadata"]["annotations"] = annotations);
     assert_eq!(node(json!({scale: "true"})), blocked(&format!("it has the annotation {scale}")));
     assert_eq!(node(json!({scale: "false"})), None);
+}
+
+#[test]
+fn a_shift_away_from_the_zone_is_named() {
+    let extra = Extra { now: NOW, shifted_zones: ["us-east-1a".to_owned()].into(), ..Extra::default() };
+    let of_zone = |zone: &str, annotations: Value| {
+        let mut cluster = Cluster::new();
+        cluster.node["metadata"]["labels"]["topology.kubernetes.io/zone"] = json!(zone);
+        cluster.node["metadata"]["annotations"] = annotations;
+        cluster.verdict_with(&extra).map(|verdict| (verdict.reason, verdict.message))
+    };
+    let shifted = blocked("the cluster is shifted away from its zone us-east-1a");
+    assert_eq!(of_zone("us-east-1a", json!({})), shifted);
+    assert_eq!(of_zone("us-east-1b", json!({})), None);
+    let annotation = json!({"karpenter.sh/do-not-disrupt": "true"});
+    assert_eq!(of_zone("us-east-1a", annotation), blocked("it has the annotation karpenter.sh/do-not-disrupt"));
 }
 
 #[test]
