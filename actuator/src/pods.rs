@@ -49,8 +49,8 @@ pub(crate) fn is_reschedulable(pod: &Pod) -> bool {
     !pod.is_terminal() && !pod.is_terminating() && !pod.is_static() && !pod.is_daemon()
 }
 
-/// Hash of the pods that must be rescheduled when their node is removed; 0 if there are none. It changes when one comes,
-/// ends or is deleted.
+/// Hash of the pods that must be rescheduled when their node is removed; 0 if there are none. It changes when one
+/// comes, ends or is deleted.
 pub(crate) fn hash_of_reschedulable(pods: &[Arc<Pod>]) -> u64 {
     let uids: BTreeSet<String> = pods.iter().filter(|pod| is_reschedulable(pod)).map(|pod| uid(pod)).collect();
     if uids.is_empty() {

@@ -137,8 +137,8 @@ fn verdict(
     Some(Verdict { reason: reason::UNCONSOLIDATABLE, message, cause: obstacle.short() })
 }
 
-/// The obstacle in a sentence. An annotation is the one of the object, since the snapshot does not tell which it is. Nor
-/// does it tell that it protects a node because of its zone, or because of a pod that cannot be read.
+/// The obstacle in a sentence. An annotation is the one of the object, since the snapshot does not tell which it is,
+/// nor that it protects a node because of its zone or because of a pod that cannot be read.
 fn text_of(obstacle: &Obstacle, (objects, extra): (&Objects, &Extra), view: &NodeView) -> String {
     match obstacle {
         Obstacle::NodeAnnotation => {
