@@ -229,5 +229,14 @@ pub(super) fn restrict_to(mut all: Requirements, offerings: &[OfferingChoice]) -
         all.add(Requirement::one_of(label::CAPACITY_RESERVATION_ID, reservations));
     }
     all.remove(label::HOSTNAME);
-    all
+    all.iter().cloned().map(with_listed_min_values).collect()
+}
+
+/// Lowers `minValues` to the number of listed values, since the API server refuses a claim that lists fewer. The launch
+/// had enough values before one capacity type was chosen, which not all types and zones may have.
+fn with_listed_min_values(requirement: Requirement) -> Requirement {
+    let listed = u32::try_from(requirement.values.len()).unwrap_or(u32::MAX);
+    let is_list = !requirement.complement && listed > 0;
+    let min_values = requirement.min_values.map(|wanted| if is_list { wanted.min(listed) } else { wanted });
+    Requirement { min_values, ..requirement }
 }

@@ -112,3 +112,34 @@ fn min_values_count_zones_capacity_types_and_types_that_are_available_now() {
         assert!(refusal.message.contains("only 1 are available now"), "{refusal:?}");
     }
 }
+
+/// The API server refuses a claim that lists fewer values than its `minValues`.
+#[test]
+fn a_claim_asks_for_no_more_values_than_it_lists() {
+    let mut world = World::new();
+    // m.large is On-Demand only.
+    Arc::make_mut(&mut world.catalog).instance_types[1].offerings.remove(0);
+    let requirements = &mut Arc::make_mut(&mut world.pool).spec.template.spec.requirements;
+    requirements[0].min_values = Some(2);
+    for (key, wanted) in [(label::ZONE, 2), (label::INSTANCE_TYPE, 2), (label::ARCH, 1)] {
+        let exists = Requirement::new(key, Operator::Exists, [""; 0]);
+        requirements.push(Requirement { min_values: Some(wanted), ..exists });
+    }
+    let mut launch = world.launch();
+    let planned = world.pool.spec.template.spec.requirements.iter().map(NodeSelectorRequirement::from);
+    Arc::make_mut(&mut launch.requirements).extend(planned);
+    // The policy BestEffort lowers `minValues` in the plan only.
+    Arc::make_mut(&mut world.pool).spec.template.spec.requirements[3].min_values = Some(5);
+    let admitted = world.admitted(&launch);
+    assert_eq!(shown(&admitted.launch), ["c.large a spot"]);
+    let claim = object(&admitted, &GroupKey { id: "g".to_owned(), size: 1 }, 3, "77");
+    let wanted = |key: &str| {
+        let requirement = claim.spec.requirements.iter().find(|it| it.key == key).unwrap();
+        (requirement.operator, requirement.values.join(" "), requirement.min_values)
+    };
+    let listed = |values: &str| (Operator::In, values.to_owned(), Some(1));
+    assert_eq!(wanted(label::CAPACITY_TYPE), listed("spot"));
+    assert_eq!(wanted(label::ZONE), listed("a"));
+    assert_eq!(wanted(label::INSTANCE_TYPE), listed("c.large"));
+    assert_eq!(wanted(label::ARCH), (Operator::Exists, String::new(), Some(1)), "no list, so nothing to refuse");
+}
