@@ -2,11 +2,11 @@
 //! nobody asked for.
 
 use super::Refusal;
-use crate::resolve::label_value;
 use plimsoll_model::catalog::{CapacityType, Catalog};
 use plimsoll_model::execution::OutcomeReason;
 use plimsoll_model::names::label;
 use plimsoll_model::plan::{Launch, OfferingChoice};
+use plimsoll_model::snapshot::LaunchLabels;
 use std::collections::BTreeSet;
 
 /// Whether the launch must keep a number of values of some label. The plan has lowered `minValues` that cannot be met,
@@ -20,7 +20,7 @@ pub(super) fn check_min_values(launch: &Launch, open: &[OfferingChoice], catalog
     for requirement in launch.requirements.iter() {
         let Some(wanted) = requirement.min_values else { continue };
         let key = label::normalized(&requirement.key);
-        let values: BTreeSet<&str> = open.iter().filter_map(|choice| value(choice, key, catalog)).collect();
+        let values: BTreeSet<&str> = open.iter().filter_map(|choice| value(choice, key, launch, catalog)).collect();
         let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
         if values.len() < wanted {
             let message = format!(
@@ -35,12 +35,10 @@ pub(super) fn check_min_values(launch: &Launch, open: &[OfferingChoice], catalog
     Ok(())
 }
 
-fn value<'c>(choice: &'c OfferingChoice, key: &str, catalog: &'c Catalog) -> Option<&'c str> {
-    match key {
-        label::ZONE => Some(&choice.zone),
-        label::CAPACITY_TYPE => Some(choice.capacity_type.as_str()),
-        key => label_value(catalog.get(&choice.instance_type)?, key),
-    }
+/// The value of a label of the node that is bought as `choice`.
+fn value<'a>(choice: &OfferingChoice, key: &str, launch: &'a Launch, catalog: &'a Catalog) -> Option<&'a str> {
+    let (kind, offering) = catalog.find(choice)?;
+    LaunchLabels { launch, catalog, kind, offering }.get(key)
 }
 
 /// Drops bare metal types and types with accelerators unless nothing else remains: pods that need them fit no other

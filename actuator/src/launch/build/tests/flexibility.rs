@@ -91,7 +91,11 @@ fn a_reserved_instance_is_launched_although_it_has_accelerators() {
 
 #[test]
 fn min_values_count_zones_capacity_types_and_types_that_are_available_now() {
-    let world = World::new();
+    let mut world = World::new();
+    let kinds = Arc::make_mut(&mut world.catalog).instance_types.iter_mut();
+    for offering in kinds.flat_map(|kind| &mut kind.offerings) {
+        offering.zone_id = format!("id-{}", offering.zone);
+    }
     let flexible = |key: &str| {
         let mut launch = world.launch();
         let requirement = NodeSelectorRequirement::new(key, Operator::Exists, [""; 0]);
@@ -100,8 +104,9 @@ fn min_values_count_zones_capacity_types_and_types_that_are_available_now() {
         launch
     };
     type Closed = fn(&OfferingChoice) -> bool;
-    let rows: [(&str, Closed); 3] = [
+    let rows: [(&str, Closed); 4] = [
         (label::ZONE, |choice| choice.zone == "b"),
+        (label::ZONE_ID, |choice| choice.zone == "b"),
         (label::CAPACITY_TYPE, |choice| choice.capacity_type == CapacityType::OnDemand),
         (label::INSTANCE_TYPE, |choice| choice.instance_type == "m.large"),
     ];
