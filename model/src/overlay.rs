@@ -88,13 +88,14 @@ pub fn applied(
             all_catalogs.insert(id, overlaid);
         }
     }
-    raise_allocatable(&mut snapshot.nodes, &snapshot.node_pools, &all_catalogs);
+    raise_amounts(&mut snapshot.nodes, &snapshot.node_pools, &all_catalogs);
     Some((snapshot, all_catalogs))
 }
 
-/// Raises what nodes that are not in service yet have for pods to what the overlays of their pools define: neither the
-/// cloud nor a device plugin that has yet to start reports it. `pools` and `catalogs` have overlays applied.
-pub fn raise_allocatable(nodes: &mut [Node], pools: &[NodePool], catalogs: &BTreeMap<CatalogId, Catalog>) {
+/// Raises the amounts of nodes to what the overlays of their pools define, which the cloud does not report: what each
+/// node counts against limits, and what nodes that are not in service yet have for pods, since a device plugin has yet
+/// to start. `pools` and `catalogs` have overlays applied.
+pub fn raise_amounts(nodes: &mut [Node], pools: &[NodePool], catalogs: &BTreeMap<CatalogId, Catalog>) {
     let mut defining: BTreeMap<&str, (BTreeSet<&str>, &Catalog)> = BTreeMap::new();
     for pool in pools {
         let defined = pool.overlays.iter().flat_map(|overlay| overlay.capacity.iter()).map(|(name, _)| name).collect();
@@ -103,22 +104,38 @@ pub fn raise_allocatable(nodes: &mut [Node], pools: &[NodePool], catalogs: &BTre
         }
     }
     defining.retain(|_, (defined, _)| !defined.is_empty());
-    // Nothing is known of a node without any amounts.
-    for node in nodes.iter_mut().filter(|node| node.state != NodeState::Initialized && !node.allocatable.is_empty()) {
+    for node in nodes {
         let of_pool = node.node_pool.as_ref().and_then(|name| defining.get(name.as_str()));
         let Some((defined, catalog)) = of_pool else { continue };
-        let Some(kind) = node.labels.get(label::INSTANCE_TYPE).and_then(|name| catalog.get(name)) else { continue };
-        let expected = kind.allocatable();
-        for name in defined {
-            let amount = expected.get(name);
-            if amount > 0 && name.starts_with("hugepages-") {
-                // Huge pages are taken from the memory, also if the claim requests all of them.
-                node.allocatable.set(MEMORY, expected.get(MEMORY).min(node.allocatable.get(MEMORY)));
-            }
-            if node.allocatable.get(name) < amount {
-                node.allocatable.set(name, amount);
+        let kind = node.labels.get(label::INSTANCE_TYPE).and_then(|name| catalog.get(name));
+        // Nothing is known of a node without any amounts.
+        if !node.limit_usage.is_empty() {
+            for name in defined {
+                // Before the launch, the type may not be known.
+                let amount = kind.map_or_else(|| node.allocatable.get(name), |kind| kind.capacity.get(name));
+                raise(&mut node.limit_usage, name, amount);
             }
         }
+        if let Some(kind) = kind.filter(|_| node.state != NodeState::Initialized && !node.allocatable.is_empty()) {
+            raise_allocatable(&mut node.allocatable, defined, &kind.allocatable());
+        }
+    }
+}
+
+fn raise_allocatable(allocatable: &mut Resources, defined: &BTreeSet<&str>, expected: &Resources) {
+    for name in defined {
+        let amount = expected.get(name);
+        if amount > 0 && name.starts_with("hugepages-") {
+            // Huge pages are taken from the memory, also if the claim requests all of them.
+            allocatable.set(MEMORY, expected.get(MEMORY).min(allocatable.get(MEMORY)));
+        }
+        raise(allocatable, name, amount);
+    }
+}
+
+fn raise(amounts: &mut Resources, name: &str, amount: i64) {
+    if amounts.get(name) < amount {
+        amounts.set(name, amount);
     }
 }
 

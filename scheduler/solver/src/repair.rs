@@ -61,7 +61,7 @@ impl<'a> Inputs<'a> {
     pub(crate) fn with_raised_nodes(self) -> Snapshot {
         let mut snapshot = self.snapshot.clone();
         if let Some((pools, catalogs)) = self.changed() {
-            overlay::raise_allocatable(&mut snapshot.nodes, pools, catalogs);
+            overlay::raise_amounts(&mut snapshot.nodes, pools, catalogs);
         }
         snapshot
     }
