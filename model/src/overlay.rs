@@ -167,7 +167,7 @@ type OfferingKey<'a> = (&'a str, &'a str, usize);
 /// Pool, instance type and resource.
 type ResourceKey<'a> = (&'a str, &'a str, &'a str);
 
-/// Changes of all overlays, with the overlay that each comes from.
+/// Changes of all overlays: those of the heaviest overlay for each value, with the last overlay that sets the value.
 #[derive(Debug, Default)]
 struct Changes<'a> {
     prices: BTreeMap<OfferingKey<'a>, (&'a NodeOverlay, PriceChange)>,
@@ -207,11 +207,11 @@ impl<'a> Changes<'a> {
         }
         if let Some(change) = overlay.price {
             for key in prices {
-                self.prices.entry(key).or_insert((overlay, change));
+                self.prices.entry(key).and_modify(|(last, _)| *last = overlay).or_insert((overlay, change));
             }
         }
         for (key, amount) in capacity {
-            self.capacity.entry(key).or_insert((overlay, amount));
+            self.capacity.entry(key).and_modify(|(last, _)| *last = overlay).or_insert((overlay, amount));
         }
         None
     }

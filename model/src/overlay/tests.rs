@@ -120,6 +120,10 @@ fn the_highest_weight_wins_and_equal_weights_conflict() {
     // `b` wins. `a` also selects c1, so it is ignored for m1 as well.
     let clash = result(&[overlay("a", 5, label::ARCH, "amd64", to(1)), overlay("b", 5, "family", "c", to(2))]);
     assert_eq!((of(&clash, "p", "c1"), of(&clash, "p", "m1")), ((2, 2, 0), (200, 200, 0)));
+    // The same beside a heavier overlay for c1.
+    let (some, all) = (overlay("b", 5, "family", "c", to(2)), overlay("a", 5, label::ARCH, "amd64", to(1)));
+    let hidden = result(&[overlay("heavy", 9, "family", "c", to(3)), some, all]);
+    assert_eq!((of(&hidden, "p", "c1"), of(&hidden, "p", "m1")), ((3, 3, 0), (200, 200, 0)));
 }
 
 #[test]
