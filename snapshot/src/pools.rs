@@ -9,12 +9,13 @@ use crate::{Extra, Objects, Source, annotations, costs, expiry, kube_time, on_de
 use k8s_openapi::api::core::v1::Node as KubeNode;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use plimsoll_api::budget::DisruptionReason as BudgetReason;
+use plimsoll_api::ec2_node_class::PlacementStrategy;
 use plimsoll_api::node_pool::ConsolidationPolicy as ApiPolicy;
 use plimsoll_api::{EC2NodeClass, FieldError, NodeClaim, NodePool as ApiPool, Pod, condition};
 use plimsoll_model::identity::{CatalogId, NodePoolName};
-use plimsoll_model::names::annotation;
+use plimsoll_model::names::{annotation, label};
 use plimsoll_model::quantity::Quantity;
-use plimsoll_model::requirements::NodeSelectorRequirement;
+use plimsoll_model::requirements::{NodeSelectorRequirement, Requirements};
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{
     ConsolidationPolicy, Disruption, DisruptionReason, Node, NodePool, NodeState, PoolProblem,
@@ -156,6 +157,9 @@ fn usable_catalog_of(
     if let Some(message) = not_ready(class, extra.source) {
         return Err(problem("NodeClassNotReady", format!("EC2NodeClass {:?} {message}", reference.name)));
     }
+    if let Some(message) = missing_partition(pool, class) {
+        return Err(problem("NodePoolInvalid", message));
+    }
     extra.catalogs.get(&reference.name).cloned().ok_or_else(|| {
         let reason =
             extra.catalog_problems.get(&reference.name).map(|reason| format!(": {reason}")).unwrap_or_default();
@@ -173,6 +177,30 @@ fn not_ready(class: &EC2NodeClass, source: Source) -> Option<String> {
         // No controller has processed a class from a file.
         None if source == Source::Files => None,
         None => Some("has not been looked at yet".to_owned()),
+    }
+}
+
+/// Why the class has no partition of a placement group that the pool allows, so that the actuator would refuse each
+/// launch. `None` also as long as the selected group is not known.
+fn missing_partition(pool: &ApiPool, class: &EC2NodeClass) -> Option<String> {
+    let template = &pool.spec.template;
+    let own = template.spec.requirements.iter().filter(|one| one.key == label::PLACEMENT_GROUP_PARTITION);
+    let own: Vec<NodeSelectorRequirement> = own.map(NodeSelectorRequirement::from).collect();
+    let mut all = Requirements::from_api(&own).ok()?;
+    let labels = template.labels().filter(|(key, _)| *key == label::PLACEMENT_GROUP_PARTITION);
+    all.add_all(&Requirements::from_labels(labels));
+    let required = all.find(label::PLACEMENT_GROUP_PARTITION)?;
+    let name = format!("EC2NodeClass {:?}", template.spec.node_class_ref.name);
+    match class.placement_group() {
+        None if class.spec.placement_group_selector.is_some() => None,
+        Some(group) if group.strategy == PlacementStrategy::Partition => {
+            let (id, count) = (&group.id, group.partition_count.unwrap_or(0));
+            let is_missing = !(1..=count).any(|number| required.has(&number.to_string()));
+            is_missing
+                .then(|| format!("it requires {required}, but placement group {id} of {name} has {count} partitions"))
+        }
+        _ if required.allows_absence() => None,
+        _ => Some(format!("it requires {required}, but {name} selects no partition placement group")),
     }
 }
 

@@ -100,6 +100,46 @@ fn an_unusable_pool_has_a_problem() {
     assert_eq!(problem(&invalid, &[class("True")], &with_catalog()).0, "NodePoolInvalid");
 }
 
+/// The actuator would refuse each launch, while another pool might take the pods.
+#[test]
+fn a_pool_whose_partition_its_class_does_not_have_launches_nothing() {
+    let key = "karpenter.k8s.aws/placement-group-partition";
+    let requires = |operator: &str, values: &[&str]| {
+        let mut pool = pool(&json!({}));
+        let requirement = json!({"key": key, "operator": operator, "values": values});
+        pool["spec"]["template"]["spec"]["requirements"] = json!([requirement]);
+        pool
+    };
+    let selecting = |group: &Value| {
+        let mut class = class("True");
+        class["spec"]["placementGroupSelector"] = json!({"name": "own"});
+        class["status"]["placementGroup"] = group.clone();
+        class
+    };
+    let group = |strategy: &str, count: Option<i32>| {
+        selecting(&json!({"id": "pg-1", "name": "own", "strategy": strategy, "partitionCount": count}))
+    };
+    let message = |pool: &Value, class: Value| {
+        let problem = read(pool, &[class], &[], &with_catalog()).not_ready;
+        problem.map(|problem| {
+            assert_eq!(problem.code, "NodePoolInvalid");
+            problem.message
+        })
+    };
+    let (first, fourth) = (requires("In", &["1"]), requires("In", &["4"]));
+    let none = format!("it requires {key} In [1], but EC2NodeClass \"default\" selects no partition placement group");
+    assert_eq!(message(&first, class("True")).as_ref(), Some(&none));
+    assert_eq!(message(&first, group("cluster", None)).as_ref(), Some(&none));
+    let few = format!("it requires {key} In [4], but placement group pg-1 of EC2NodeClass \"default\" has 3 partitions");
+    assert_eq!(message(&fourth, group("partition", Some(3))), Some(few));
+    assert_eq!(message(&first, group("partition", Some(3))), None);
+    assert_eq!(message(&fourth, selecting(&Value::Null)), None, "the group is not known");
+    assert_eq!(message(&requires("NotIn", &["1"]), class("True")), None, "no partition is allowed, too");
+    let mut labelled = pool(&json!({}));
+    labelled["spec"]["template"]["metadata"] = json!({"labels": {key: "1"}});
+    assert_eq!(message(&labelled, class("True")), Some(none));
+}
+
 #[test]
 fn a_pool_of_another_provider_is_left_out_and_its_nodes_belong_to_no_pool() {
     let mut starting = node("a", true);
