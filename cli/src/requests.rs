@@ -13,7 +13,7 @@ use plimsoll_actuator::launch::purchase::RequestError;
 use plimsoll_actuator::launch_template::PlanError;
 use plimsoll_actuator::requests::{CreateFleet, CreateLaunchTemplate};
 use plimsoll_actuator::resolve::{self, NotReady, Resolved};
-use plimsoll_api::{EC2NodeClass, NodePool};
+use plimsoll_api::{EC2NodeClass, NodeOverlay, NodePool};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::plan::{Launch, Plan};
 use plimsoll_snapshot::Problem;
@@ -124,7 +124,8 @@ fn previews(
             inputs.push((launch, Arc::new(pool.clone()), Arc::clone(class), Arc::clone(catalog), resolved));
         }
     }
-    preview(&settings, &inputs).map_err(|(index, error)| match inputs.get(index) {
+    let overlays: Vec<Arc<NodeOverlay>> = question.objects.node_overlays.iter().cloned().map(Arc::new).collect();
+    preview(&settings, &overlays, &inputs).map_err(|(index, error)| match inputs.get(index) {
         Some((launch, ..)) => located(question, launch, &error),
         None => CommandError::Failed(error.to_string()),
     })

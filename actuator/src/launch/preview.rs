@@ -5,11 +5,12 @@ use super::build::{self, Refusal};
 use super::group::by_purchase;
 use super::purchase::{Purchase, RequestError};
 use crate::ledger;
+use crate::overlays::requests_of_catalog;
 use crate::ports::{FleetRequest, LaunchTemplateSpec};
 use crate::resolve::Resolved;
 use crate::settings::Settings;
 use crate::state::launch_group::{GroupKey, claim_name};
-use plimsoll_api::{EC2NodeClass, NodePool};
+use plimsoll_api::{EC2NodeClass, NodeOverlay, NodePool};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::execution::OutcomeReason;
 use plimsoll_model::plan::Launch;
@@ -41,14 +42,18 @@ pub enum PreviewError {
     Request(#[from] RequestError),
 }
 
-/// The requests for launches, in order. Launches that request the same share a group.
+/// The requests for launches, in order. Launches that request the same share a group. `overlays` are those of the plan.
 ///
 /// # Errors
 /// A launch has no request; with its position in the input.
-pub fn preview(settings: &Settings, launches: &[PreviewInput<'_>]) -> Result<Vec<Preview>, (usize, PreviewError)> {
+pub fn preview(
+    settings: &Settings,
+    overlays: &[Arc<NodeOverlay>],
+    launches: &[PreviewInput<'_>],
+) -> Result<Vec<Preview>, (usize, PreviewError)> {
     let mut planned = Vec::new();
     for (index, input) in launches.iter().enumerate() {
-        let (admitted, resolved) = (admit(input).map_err(|error| (index, error.into()))?, input.4);
+        let (admitted, resolved) = (admit(input, overlays).map_err(|error| (index, error.into()))?, input.4);
         let purchase = Purchase::plan(&admitted, resolved, settings, Resolved::subnet_in);
         planned.push((purchase.map_err(|error| (index, error.into()))?, (index, admitted)));
     }
@@ -66,8 +71,13 @@ pub fn preview(settings: &Settings, launches: &[PreviewInput<'_>]) -> Result<Vec
 }
 
 /// The launch as an empty ledger admits it.
-fn admit((launch, pool, class, catalog, _): &PreviewInput<'_>) -> Result<Admitted, Refusal> {
-    let (launch, requirements) = build::narrow(launch, pool, class, catalog, |_| false, |_| i64::MAX)?;
+fn admit(
+    (launch, pool, class, catalog, _): &PreviewInput<'_>,
+    overlays: &[Arc<NodeOverlay>],
+) -> Result<Admitted, Refusal> {
+    let checked = Launch { requests: requests_of_catalog(overlays, &launch.requests), ..Launch::clone(launch) };
+    let (narrowed, requirements) = build::narrow(&checked, pool, class, catalog, |_| false, |_| i64::MAX)?;
+    let launch = Launch { requests: launch.requests.clone(), ..narrowed };
     let reserved = ledger::max_usage(&launch, catalog)
         .map_err(|rejection| Refusal::new(OutcomeReason::Invalid, rejection.to_string()))?;
     let claim = claim_name(&launch.node_pool, &launch.action_id);

@@ -49,6 +49,18 @@ fn the_type_of_the_plan_is_requested() {
 }
 
 #[test]
+fn a_launch_may_request_what_only_a_node_overlay_defines() {
+    let text = std::fs::read_to_string(one()).unwrap();
+    let device = "example.com/device: \"1\"";
+    let text = text.replace("memory: 1Gi}}", &format!("memory: 1Gi, {device}}}, limits: {{{device}}}}}"));
+    let overlay = "---\napiVersion: karpenter.sh/v1alpha1\nkind: NodeOverlay\nmetadata: {name: devices}\nspec:\n  \
+                   requirements: [{key: kubernetes.io/arch, operator: In, values: [arm64]}]\n  \
+                   capacity: {example.com/device: \"4\"}\n";
+    let requests = plimsoll_with(&["requests", "-f", "-"], &(text + overlay)).json();
+    assert_eq!(requests["launches"].as_array().unwrap().len(), 1, "{requests}");
+}
+
+#[test]
 fn launches_that_request_the_same_share_a_group() {
     let pods: String = ["b", "c"]
         .map(|name| {

@@ -7,7 +7,7 @@ use crate::ports::{FleetRequest, LaunchTemplateSpec, MarketType, ReservationSpec
 use crate::resolve::{Resolved, ResolvedImage, ResolvedSubnet};
 use crate::settings::Settings;
 use crate::state::launch_group::claim_name;
-use plimsoll_api::AmiFamily;
+use plimsoll_api::{AmiFamily, NodeOverlay};
 use plimsoll_model::catalog::CapacityReservation;
 use plimsoll_model::names::tag;
 
@@ -128,7 +128,7 @@ fn a_preview_has_the_requests_of_a_new_cluster() {
     let previewed = |launches: &[Launch], resolved: &Resolved| {
         let (pool, class, catalog) = (&world.pool, &world.class, &world.catalog);
         let input = |launch| (launch, Arc::clone(pool), Arc::clone(class), Arc::clone(catalog), resolved);
-        preview(&settings(), &launches.iter().map(input).collect::<Vec<_>>())
+        preview(&settings(), &[], &launches.iter().map(input).collect::<Vec<_>>())
     };
     let on_demand = |launch: &mut Launch| {
         Arc::make_mut(&mut launch.offerings).retain(|choice| choice.capacity_type == CapacityType::OnDemand);
@@ -149,4 +149,19 @@ fn a_preview_has_the_requests_of_a_new_cluster() {
     let refused = [named("one", |_| ()), named("two", |launch| launch.node_class = "other".to_owned())];
     assert!(matches!(previewed(&refused, &subnets), Err((1, PreviewError::Refused(_)))));
     assert!(matches!(previewed(&launches, &resolved(&["c"])), Err((0, PreviewError::Request(_)))));
+}
+
+/// The catalog does not have them.
+#[test]
+fn a_preview_does_not_compare_resources_of_node_overlays_with_instance_types() {
+    let (world, subnets) = (World::new(), resolved(&["a", "b"]));
+    let mut launch = world.launch();
+    launch.requests.set("example.com/device", 1);
+    let (pool, class, catalog) = (Arc::clone(&world.pool), Arc::clone(&world.class), Arc::clone(&world.catalog));
+    let input = [(&launch, pool, class, catalog, &subnets)];
+    assert!(matches!(preview(&settings(), &[], &input), Err((0, PreviewError::Refused(_)))));
+    let overlay = serde_json::json!({"metadata": {"name": "devices"},
+        "spec": {"requirements": [], "capacity": {"example.com/device": "4"}}});
+    let overlay: NodeOverlay = serde_json::from_value(overlay).unwrap();
+    assert_eq!(preview(&settings(), &[Arc::new(overlay)], &input).unwrap().len(), 1);
 }
