@@ -12,12 +12,24 @@ use std::collections::BTreeMap;
 const REQUIRED: &str = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms";
 const PREFERRED: &str = "spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution";
 
+/// Parses the terms of required node affinity, which are alternatives. Beside others, terms that compare with something
+/// other than an integer are left out: the API server accepts them, and to kube-scheduler they match no node.
 pub(crate) fn required_terms(affinity: Option<&NodeAffinity>) -> Result<Vec<NodeSelectorTerm>, Fault> {
     let required = affinity.and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_ref());
-    let terms = required.into_iter().flat_map(|required| &required.node_selector_terms).enumerate();
-    terms
+    let terms = || required.into_iter().flat_map(|required| &required.node_selector_terms).enumerate();
+    let only_texts = terms().all(|(_, kube_term)| compares_text(kube_term));
+    terms()
+        .filter(|(_, kube_term)| only_texts || !compares_text(kube_term))
         .map(|(index, kube_term)| term(kube_term).map_err(|fault| fault.below(&format!("{REQUIRED}[{index}]"))))
         .collect()
+}
+
+/// Whether the term has a valid `Gt` or `Lt`, except that its value is no integer.
+fn compares_text(term: &KubeTerm) -> bool {
+    term.match_expressions.iter().flatten().any(|one| {
+        matches!(one.operator.as_str(), "Gt" | "Lt")
+            && matches!(one.values.as_deref(), Some([value]) if value.parse::<i64>().is_err())
+    })
 }
 
 pub(crate) fn preferred_terms(affinity: Option<&NodeAffinity>) -> Result<Vec<PreferredTerm>, Fault> {
