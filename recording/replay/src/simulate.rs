@@ -6,11 +6,13 @@
 //! from offerings without capacity.
 
 mod cluster;
+mod planning;
 mod workload;
 
 use crate::figures::{Figures, Meter, Prices};
 use crate::{ReplayError, open};
 use cluster::Cluster;
+use planning::Planning;
 use plimsoll_model::catalog::{Catalog, reservation_resource};
 use plimsoll_model::execution::OutcomeStatus;
 use plimsoll_model::identity::{ActionId, CatalogId, NodePoolName, PodUid};
@@ -171,6 +173,7 @@ pub struct Simulation<'a> {
     cluster: Cluster,
     meter: Meter,
     observer: Option<Observer<'a>>,
+    planning: Planning,
     /// Number of plans.
     plans: u64,
     /// Time of the last step.
@@ -201,6 +204,7 @@ impl<'a> Simulation<'a> {
             cluster: Cluster::new(boot),
             meter: Meter::default(),
             observer: None,
+            planning: Planning::default(),
             plans: 0,
             now: Timestamp(0),
             due: Due::None,
@@ -280,17 +284,17 @@ impl<'a> Simulation<'a> {
             self.cluster.schedule(moment, &pools);
             self.plans += 1;
             let snapshot = Snapshot { sequence: self.plans, ..self.cluster.snapshot(moment, &pools) };
-            let plan = plimsoll_solver::solve(&snapshot, moment.catalogs, options);
+            let (snapshot, plan) = self.planning.plan(snapshot, moment.catalogs, options);
             self.next_time = plan.next_time;
             // What the plan starts is part of the next snapshot, for which there may be more to do.
-            let has_changed = self.cluster.carry_out(moment, &snapshot, &plan, &mut self.meter.figures);
+            let has_changed = self.cluster.carry_out(moment, snapshot, &plan, &mut self.meter.figures);
             self.due = match (has_changed, options.disruption) {
                 (true, _) => Due::Any,
                 (false, true) => Due::None,
                 (false, false) => Due::Removals,
             };
             if let Some(observer) = &mut self.observer {
-                observer(snapshot, options, &plan);
+                observer(snapshot.clone(), options, &plan);
             }
         }
         let pools = (moment.pools)(&at, &self.cluster.pool_nodes());
