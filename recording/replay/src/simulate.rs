@@ -135,6 +135,7 @@ impl Recorded {
         let mut waiting = 0;
         for pod in snapshot.pods.iter().filter(|pod| pod.buffer.is_none() && pod.moves()) {
             match pod.state {
+                PodState::Bound(_) if self.bound.contains(&pod.uid) => {}
                 PodState::Bound(_) => {
                     self.bound.insert(pod.uid.clone());
                 }

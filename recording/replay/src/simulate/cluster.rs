@@ -249,7 +249,13 @@ impl Cluster {
         loop {
             let before = waiting.len();
             let mut left = Vec::new();
+            // Shapes that no node takes until another pod is bound. Thousands of pods of one may wait for days.
+            let mut rejected: BTreeSet<usize> = BTreeSet::new();
             for pod in waiting {
+                if rejected.contains(&pod.shape) {
+                    left.push(pod);
+                    continue;
+                }
                 let fits = |node: &usize| state.filter(pod.shape, *node, &Nominated::default()).is_ok();
                 let target = self.targets.get(&pod.uid).and_then(|name| numbers.get(name)).copied();
                 let node = target.filter(fits).or_else(|| {
@@ -258,11 +264,15 @@ impl Cluster {
                 });
                 match node {
                     Some(node) => {
+                        rejected.clear();
                         state.bind(pod.shape, node);
                         let name = state.node_name(node).clone();
                         self.bind(&pod.uid, name, moment.now);
                     }
-                    None => left.push(pod),
+                    None => {
+                        rejected.insert(pod.shape);
+                        left.push(pod);
+                    }
                 }
             }
             waiting = left;
