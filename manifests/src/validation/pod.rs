@@ -74,7 +74,7 @@ fn names<'name>(
     }
 }
 
-/// Checks that no port of the host is asked for twice. `known` are ports that are taken.
+/// Checks that protocols exist, and that no port of the host is asked for twice. `known` are ports that are taken.
 fn host_ports<'container>(
     faults: &mut Faults<'_>,
     at: &Path<'_>,
@@ -82,9 +82,10 @@ fn host_ports<'container>(
     known: &mut BTreeSet<(i32, &'container str, &'container str)>,
 ) {
     for (index, port) in container.ports.iter().flatten().enumerate() {
+        let at = at.item("ports", index);
+        faults.unless_one_of(&at.field("protocol"), Some(protocol(port)), &["TCP", "UDP", "SCTP"]);
         let Some(number) = port.host_port.filter(|number| *number != 0) else { continue };
         if !known.insert((number, protocol(port), port.host_ip.as_deref().unwrap_or_default())) {
-            let at = at.item("ports", index);
             faults.add(&at.field("hostPort"), format_args!("{number} is the port of another container port as well"));
         }
     }

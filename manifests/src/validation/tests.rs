@@ -87,6 +87,8 @@ fn names_ports_and_policies_of_pods() {
             ports(&format!("{}, {}", port(""), port(", protocol: TCP"))),
             "spec.containers[0].ports[1].hostPort: 80 is the port of another",
         ),
+        (ports(&port(", protocol: tcp")), "spec.containers[0].ports[0].protocol: \"tcp\" is not one of TCP, UDP, SCTP"),
+        (ports("{containerPort: 1, protocol: HTTP}"), "spec.containers[0].ports[0].protocol: \"HTTP\" is not one of"),
         (pod("").replace("{app: a}", "{a b: c}"), "metadata.labels: \"a b\": \"c\" is not a label"),
         (pod("").replace("{app: a}", &format!("{{app: {long}}}")), "metadata.labels: \"app\": "),
         (object("v1", "Namespace", "").replace("name: a", "name: a, labels: {-: b}"), "Namespace a: metadata.labels: "),

@@ -13,6 +13,9 @@ use std::collections::BTreeMap;
 /// Maximum work budget of a request: ten times the default, which takes minutes on one thread.
 pub(crate) const MAX_WORK_BUDGET: u64 = 2_000_000_000;
 
+/// Protocols of ports in Kubernetes.
+const PROTOCOLS: [&str; 3] = ["TCP", "UDP", "SCTP"];
+
 /// A snapshot with its catalogs and the plan options.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct SolveInput {
@@ -45,19 +48,58 @@ impl SolveInput {
     }
 }
 
-/// Errors of fields that callers forget easily, and without which a plan would be wrong: nodes would take any number of
-/// pods, or a spread would allow none. The watcher always sets them.
+/// Errors of fields that callers forget or get wrong easily, and with which a plan would be wrong: nodes would take any
+/// number of pods, a spread would allow none, and ports would not conflict. The watcher always sets them.
 fn shape_errors((index, shape): (usize, &wire::PodShape)) -> Vec<ConvertError> {
     let error =
         |field: String, message: String| ConvertError::new(format!("snapshot.shapes[{index}].{field}"), message);
-    let counts_pods = shape.requests.iter().any(|it| it.name == PODS && it.amount != 0);
-    let no_pods =
-        (!counts_pods).then(|| error("requests".to_owned(), "has no \"pods\", of which a pod takes 1".to_owned()));
-    let skews =
-        shape.topology_spread.iter().enumerate().filter(|(_, spread)| spread.max_skew < 1).map(|(place, spread)| {
-            error(format!("topology_spread[{place}].max_skew"), format!("is less than 1: {}", spread.max_skew))
-        });
-    no_pods.into_iter().chain(skews).collect()
+    let mut errors = Vec::new();
+    if !shape.requests.iter().any(|it| it.name == PODS && it.amount != 0) {
+        errors.push(error("requests".to_owned(), "has no \"pods\", of which a pod takes 1".to_owned()));
+    }
+    for (place, port) in shape.host_ports.iter().enumerate() {
+        if !PROTOCOLS.contains(&port.protocol.as_str()) {
+            let message = format!("{:?} is not one of {}", port.protocol, PROTOCOLS.join(", "));
+            errors.push(error(format!("host_ports[{place}].protocol"), message));
+        }
+    }
+    for (place, spread) in shape.topology_spread.iter().enumerate() {
+        let path = format!("topology_spread[{place}]");
+        if spread.max_skew < 1 {
+            errors.push(error(format!("{path}.max_skew"), format!("is less than 1: {}", spread.max_skew)));
+        }
+        if let Some(least) = spread.min_domains.filter(|least| *least < 1) {
+            errors.push(error(format!("{path}.min_domains"), format!("is less than 1: {least}")));
+        }
+        let faults = selector_faults(spread.selector.as_ref());
+        errors.extend(faults.map(|(field, fault)| error(format!("{path}.{field}"), fault.to_owned())));
+    }
+    for (place, term) in shape.pod_affinity.iter().enumerate() {
+        let faults = selector_faults(term.selector.as_ref());
+        errors.extend(faults.map(|(field, fault)| error(format!("pod_affinity[{place}].{field}"), fault.to_owned())));
+    }
+    errors
+}
+
+/// Expressions of a selector for pods that Kubernetes does not accept: the field, and what is wrong. Such a selector
+/// would select nothing.
+fn selector_faults(selector: Option<&wire::LabelSelector>) -> impl Iterator<Item = (String, &'static str)> {
+    use wire::NodeSelectorOperator as Operator;
+    let expressions = selector.into_iter().flat_map(|selector| &selector.match_expressions).enumerate();
+    expressions.filter_map(|(place, expression)| {
+        // The conversion reports operators that are unknown or not set.
+        let (field, fault) = match (Operator::try_from(expression.operator).ok()?, expression.values.is_empty()) {
+            (Operator::In | Operator::NotIn, true) => ("values", "is empty, which IN and NOT_IN do not permit"),
+            (Operator::Exists | Operator::DoesNotExist, false) => {
+                ("values", "is not empty, as EXISTS and DOES_NOT_EXIST require")
+            }
+            (Operator::Gt | Operator::Lt | Operator::Gte | Operator::Lte, _) => {
+                ("operator", "is not one of IN, NOT_IN, EXISTS, DOES_NOT_EXIST")
+            }
+            _ => return None,
+        };
+        Some((format!("selector.match_expressions[{place}].{field}"), fault))
+    })
 }
 
 /// Returns the only catalog, if there is exactly one and some pool refers to none.
@@ -98,12 +140,107 @@ fn catalogs_from_wire(wire: Vec<catalog_wire::Catalog>) -> Result<BTreeMap<Catal
 /// Converts the options of a request, or returns the defaults.
 ///
 /// # Errors
-/// An option is out of its bounds; errors have their field below `path`.
+/// An option is out of its bounds, or has a value that is unknown here; errors have their field below `path`.
 pub fn options_from_wire(wire: Option<plan_wire::PlanOptions>, path: &str) -> Result<PlanOptions, ConvertError> {
-    let options = wire.map(PlanOptions::from).unwrap_or_default();
-    if options.work_budget > MAX_WORK_BUDGET {
-        let message = format!("is {}, more than {MAX_WORK_BUDGET}", options.work_budget);
-        return Err(ConvertError::new(format!("{path}.work_budget"), message));
+    let Some(wire) = wire else { return Ok(PlanOptions::default()) };
+    let error = |field: &str, message: String| ConvertError::new(format!("{path}.{field}"), message);
+    let mut errors = Vec::new();
+    if wire.work_budget > MAX_WORK_BUDGET {
+        errors.push(error("work_budget", format!("is {}, more than {MAX_WORK_BUDGET}", wire.work_budget)));
     }
-    Ok(options)
+    // The conversion takes an unknown value for the default.
+    if plan_wire::PreferencePolicy::try_from(wire.preference_policy).is_err() {
+        errors.push(error("preference_policy", format!("unknown value {}", wire.preference_policy)));
+    }
+    if plan_wire::MinValuesPolicy::try_from(wire.min_values_policy).is_err() {
+        errors.push(error("min_values_policy", format!("unknown value {}", wire.min_values_policy)));
+    }
+    match ConvertError::combined(errors) {
+        Some(error) => Err(error),
+        None => Ok(PlanOptions::from(wire)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn selector(expressions: &[(wire::NodeSelectorOperator, &[&str])]) -> Option<wire::LabelSelector> {
+        let expressions = expressions.iter().map(|(operator, values)| wire::NodeSelectorRequirement {
+            key: "tier".to_owned(),
+            operator: (*operator).into(),
+            values: values.iter().map(|value| (*value).to_owned()).collect(),
+            min_values: None,
+        });
+        Some(wire::LabelSelector { match_expressions: expressions.collect(), ..wire::LabelSelector::default() })
+    }
+
+    fn messages(errors: impl IntoIterator<Item = ConvertError>) -> Vec<String> {
+        errors.into_iter().map(|error| error.to_string()).collect()
+    }
+
+    #[test]
+    fn fields_of_shapes_with_which_a_plan_would_be_wrong_are_rejected() {
+        use wire::NodeSelectorOperator as Operator;
+        let port = |protocol: &str| wire::HostPort { port: 80, protocol: protocol.to_owned(), ip: String::new() };
+        let spread = wire::TopologySpread { max_skew: 1, ..wire::TopologySpread::default() };
+        let valid = wire::PodShape {
+            requests: vec![wire::ResourceAmount { name: PODS.to_owned(), amount: 1 }],
+            host_ports: PROTOCOLS.map(port).into(),
+            topology_spread: vec![
+                spread.clone(),
+                wire::TopologySpread {
+                    min_domains: Some(1),
+                    selector: selector(&[(Operator::In, &["a"]), (Operator::Exists, &[])]),
+                    ..spread.clone()
+                },
+            ],
+            pod_affinity: vec![wire::PodAffinityTerm { selector: selector(&[]), ..Default::default() }],
+            ..wire::PodShape::default()
+        };
+        assert!(shape_errors((0, &valid)).is_empty());
+        let invalid = wire::PodShape {
+            requests: Vec::new(),
+            host_ports: vec![port("TCP"), port(""), port("tcp")],
+            topology_spread: vec![wire::TopologySpread {
+                max_skew: 0,
+                min_domains: Some(-1),
+                selector: selector(&[(Operator::In, &["a"]), (Operator::NotIn, &[])]),
+                ..spread
+            }],
+            pod_affinity: vec![wire::PodAffinityTerm {
+                selector: selector(&[(Operator::Exists, &["a"]), (Operator::Gt, &["1"])]),
+                ..Default::default()
+            }],
+            ..valid
+        };
+        let expected = [
+            "snapshot.shapes[7].requests: has no \"pods\", of which a pod takes 1",
+            "snapshot.shapes[7].host_ports[1].protocol: \"\" is not one of TCP, UDP, SCTP",
+            "snapshot.shapes[7].host_ports[2].protocol: \"tcp\" is not one of TCP, UDP, SCTP",
+            "snapshot.shapes[7].topology_spread[0].max_skew: is less than 1: 0",
+            "snapshot.shapes[7].topology_spread[0].min_domains: is less than 1: -1",
+            "snapshot.shapes[7].topology_spread[0].selector.match_expressions[1].values: is empty, which IN and NOT_IN \
+             do not permit",
+            "snapshot.shapes[7].pod_affinity[0].selector.match_expressions[0].values: is not empty, as EXISTS and \
+             DOES_NOT_EXIST require",
+            "snapshot.shapes[7].pod_affinity[0].selector.match_expressions[1].operator: is not one of IN, NOT_IN, \
+             EXISTS, DOES_NOT_EXIST",
+        ];
+        assert_eq!(messages(shape_errors((7, &invalid))), expected);
+    }
+
+    #[test]
+    fn options_with_unknown_values_are_rejected() {
+        let read = |change: fn(&mut plan_wire::PlanOptions)| {
+            let mut options = plan_wire::PlanOptions::default();
+            change(&mut options);
+            options_from_wire(Some(options), "options").map_err(|error| error.to_string())
+        };
+        assert!(read(|_| ()).is_ok());
+        assert!(read(|it| it.set_preference_policy(plan_wire::PreferencePolicy::Ignore)).is_ok());
+        let unknown = read(|it| (it.preference_policy, it.min_values_policy) = (9, -1));
+        let expected = "options.preference_policy: unknown value 9; options.min_values_policy: unknown value -1";
+        assert_eq!(unknown, Err(expected.to_owned()));
+    }
 }
