@@ -325,7 +325,14 @@ impl Reader {
     }
 
     fn invalid(&self, problem: impl Display) -> ReadError {
-        ReadError::Invalid { file: self.file.clone(), entry: self.entry, problem: problem.to_string() }
+        let mut problem = problem.to_string();
+        // Fields and values that this version does not know look like damage, for example in checksums.
+        if self.protocol > PROTOCOL {
+            let (version, protocol) = (&self.version, self.protocol);
+            let recorded = format!("; version {version} recorded it with protocol {protocol}");
+            problem.push_str(&format!("{recorded}, this one reads up to {PROTOCOL}"));
+        }
+        ReadError::Invalid { file: self.file.clone(), entry: self.entry, problem }
     }
 }
 

@@ -128,6 +128,31 @@ fn ids_of_catalogs_are_checked_if_the_version_computes_them_alike() {
     assert!(error.unwrap_err().contains("entry 2: catalog.id: is other") && known.is_empty());
 }
 
+#[test]
+fn an_error_in_a_file_of_a_later_version_names_the_version() {
+    use plimsoll_proto::protocol::PROTOCOL;
+    use plimsoll_proto::recording::v1::{Entry, Header, entry};
+    use plimsoll_proto::snapshot::v1::{Snapshot, SnapshotChunk};
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("plimsoll-x.recording.gz");
+    let problem = |protocol: u32| {
+        let header = Header { format: FORMAT, protocol, version: "9.9.9".to_owned(), ..Default::default() };
+        // As if the checksum covered a field that is unknown here.
+        let chunk = SnapshotChunk { index: 0, last: true, part: Some(Snapshot::default()), checksum: 1 };
+        let entries = [entry::Entry::Header(header), entry::Entry::SnapshotChunk(chunk)];
+        let entries = entries.map(|entry| Entry { at_unix_ms: 0, entry: Some(entry) });
+        let bytes = entries.map(|entry| prost::Message::encode_length_delimited_to_vec(&entry)).concat();
+        std::fs::write(&file, gzip(&bytes)).unwrap();
+        let error = Reader::open(&file).unwrap().next_step().unwrap_err();
+        error.to_string().replace(&file.display().to_string(), "FILE")
+    };
+    let damaged = "FILE: entry 2: checksum is 0000000000000000, but the sender's is 0000000000000001";
+    assert_eq!(problem(PROTOCOL), damaged);
+    let (later, own) = (PROTOCOL + 1, PROTOCOL);
+    let expected = format!("{damaged}; version 9.9.9 recorded it with protocol {later}, this one reads up to {own}");
+    assert_eq!(problem(later), expected);
+}
+
 fn gzip(bytes: &[u8]) -> Vec<u8> {
     use std::io::Write as _;
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
