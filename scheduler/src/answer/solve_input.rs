@@ -13,6 +13,9 @@ use std::collections::BTreeMap;
 /// Maximum work budget of a request: ten times the default, which takes minutes on one thread.
 pub(crate) const MAX_WORK_BUDGET: u64 = 2_000_000_000;
 
+/// Maximum invalid catalogs that are reported: an error has no more.
+const MAX_INVALID_CATALOGS: usize = 20;
+
 /// Protocols of ports in Kubernetes.
 const PROTOCOLS: [&str; 3] = ["TCP", "UDP", "SCTP"];
 
@@ -31,7 +34,7 @@ impl SolveInput {
         options: Option<plan_wire::PlanOptions>,
     ) -> Result<Self, AnswerError> {
         let shape_errors = snapshot.iter().flat_map(|it| &it.shapes).enumerate().flat_map(shape_errors);
-        let shape_errors = ConvertError::combined(shape_errors.collect::<Vec<_>>());
+        let shape_errors = ConvertError::combined(shape_errors);
         let snapshot = snapshot.ok_or_else(|| ConvertError::new("snapshot", "is not set")).and_then(Snapshot::try_from);
         let (catalogs, options) = (catalogs_from_wire(catalogs), options_from_wire(options, "options"));
         // A caller that writes requests by hand wants to know all that is wrong at once.
@@ -48,57 +51,54 @@ impl SolveInput {
     }
 }
 
+/// What is wrong with a field: its path in the object, and a message.
+type Fault = (String, String);
+
 /// Errors of fields that callers forget or get wrong easily, and with which a plan would be wrong: nodes would take any
-/// number of pods, a spread would allow none, and ports would not conflict. The watcher always sets them.
-fn shape_errors((index, shape): (usize, &wire::PodShape)) -> Vec<ConvertError> {
-    let error =
-        |field: String, message: String| ConvertError::new(format!("snapshot.shapes[{index}].{field}"), message);
-    let mut errors = Vec::new();
-    if !shape.requests.iter().any(|it| it.name == PODS && it.amount != 0) {
-        errors.push(error("requests".to_owned(), "has no \"pods\", of which a pod takes 1".to_owned()));
-    }
-    for (place, port) in shape.host_ports.iter().enumerate() {
-        if !PROTOCOLS.contains(&port.protocol.as_str()) {
-            let message = format!("{:?} is not one of {}", port.protocol, PROTOCOLS.join(", "));
-            errors.push(error(format!("host_ports[{place}].protocol"), message));
-        }
-    }
-    for (place, spread) in shape.topology_spread.iter().enumerate() {
-        let path = format!("topology_spread[{place}]");
-        if spread.max_skew < 1 {
-            errors.push(error(format!("{path}.max_skew"), format!("is less than 1: {}", spread.max_skew)));
-        }
-        if let Some(least) = spread.min_domains.filter(|least| *least < 1) {
-            errors.push(error(format!("{path}.min_domains"), format!("is less than 1: {least}")));
-        }
-        let faults = selector_faults(spread.selector.as_ref());
-        errors.extend(faults.map(|(field, fault)| error(format!("{path}.{field}"), fault.to_owned())));
-    }
-    for (place, term) in shape.pod_affinity.iter().enumerate() {
+/// number of pods, a spread would allow none, and ports would not conflict. The watcher always sets them. Not more are
+/// computed than the caller takes: there may be millions.
+fn shape_errors((index, shape): (usize, &wire::PodShape)) -> impl Iterator<Item = ConvertError> {
+    let counts_pods = shape.requests.iter().any(|it| it.name == PODS && it.amount != 0);
+    let no_pods = (!counts_pods).then(|| ("requests".to_owned(), "has no \"pods\", of which a pod takes 1".to_owned()));
+    let ports = shape.host_ports.iter().enumerate().filter(|(_, it)| !PROTOCOLS.contains(&it.protocol.as_str()));
+    let ports = ports.map(|(place, _)| {
+        (format!("host_ports[{place}].protocol"), format!("is not one of {}", PROTOCOLS.join(", ")))
+    });
+    let spreads = shape.topology_spread.iter().enumerate().flat_map(|(place, spread)| {
+        spread_faults(spread).map(move |(field, fault)| (format!("topology_spread[{place}].{field}"), fault))
+    });
+    let terms = shape.pod_affinity.iter().enumerate().flat_map(|(place, term)| {
         let faults = selector_faults(term.selector.as_ref());
-        errors.extend(faults.map(|(field, fault)| error(format!("pod_affinity[{place}].{field}"), fault.to_owned())));
-    }
-    errors
+        faults.map(move |(field, fault)| (format!("pod_affinity[{place}].{field}"), fault))
+    });
+    let faults = no_pods.into_iter().chain(ports).chain(spreads).chain(terms);
+    faults.map(move |(field, fault)| ConvertError::new(format!("snapshot.shapes[{index}].{field}"), fault))
 }
 
-/// Expressions of a selector for pods that Kubernetes does not accept: the field, and what is wrong. Such a selector
-/// would select nothing.
-fn selector_faults(selector: Option<&wire::LabelSelector>) -> impl Iterator<Item = (String, &'static str)> {
+fn spread_faults(spread: &wire::TopologySpread) -> impl Iterator<Item = Fault> {
+    let least = |field: &str, value: i32| (value < 1).then(|| (field.to_owned(), format!("is less than 1: {value}")));
+    let skew = least("max_skew", spread.max_skew);
+    let domains = spread.min_domains.and_then(|value| least("min_domains", value));
+    skew.into_iter().chain(domains).chain(selector_faults(spread.selector.as_ref()))
+}
+
+/// Faults of a selector for pods that Kubernetes does not accept. Such a selector would select nothing.
+fn selector_faults(selector: Option<&wire::LabelSelector>) -> impl Iterator<Item = Fault> {
     use wire::NodeSelectorOperator as Operator;
     let expressions = selector.into_iter().flat_map(|selector| &selector.match_expressions).enumerate();
     expressions.filter_map(|(place, expression)| {
         // The conversion reports operators that are unknown or not set.
         let (field, fault) = match (Operator::try_from(expression.operator).ok()?, expression.values.is_empty()) {
-            (Operator::In | Operator::NotIn, true) => ("values", "is empty, which IN and NOT_IN do not permit"),
+            (Operator::In | Operator::NotIn, true) => ("values", "must not be empty for IN and NOT_IN"),
             (Operator::Exists | Operator::DoesNotExist, false) => {
-                ("values", "is not empty, as EXISTS and DOES_NOT_EXIST require")
+                ("values", "must be empty for EXISTS and DOES_NOT_EXIST")
             }
             (Operator::Gt | Operator::Lt | Operator::Gte | Operator::Lte, _) => {
                 ("operator", "is not one of IN, NOT_IN, EXISTS, DOES_NOT_EXIST")
             }
             _ => return None,
         };
-        Some((format!("selector.match_expressions[{place}].{field}"), fault))
+        Some((format!("selector.match_expressions[{place}].{field}"), fault.to_owned()))
     })
 }
 
@@ -129,6 +129,9 @@ fn catalogs_from_wire(wire: Vec<catalog_wire::Catalog>) -> Result<BTreeMap<Catal
             // The converter's path starts at the message; here the message is an element of a list.
             Err(error) => errors
                 .push(error.with_paths(|path| format!("catalogs[{index}].{}", path.trim_start_matches("catalog.")))),
+        }
+        if errors.len() >= MAX_INVALID_CATALOGS {
+            break;
         }
     }
     match ConvertError::combined(errors) {
@@ -198,7 +201,7 @@ mod tests {
             pod_affinity: vec![wire::PodAffinityTerm { selector: selector(&[]), ..Default::default() }],
             ..wire::PodShape::default()
         };
-        assert!(shape_errors((0, &valid)).is_empty());
+        assert!(shape_errors((0, &valid)).next().is_none());
         let invalid = wire::PodShape {
             requests: Vec::new(),
             host_ports: vec![port("TCP"), port(""), port("tcp")],
@@ -216,14 +219,14 @@ mod tests {
         };
         let expected = [
             "snapshot.shapes[7].requests: has no \"pods\", of which a pod takes 1",
-            "snapshot.shapes[7].host_ports[1].protocol: \"\" is not one of TCP, UDP, SCTP",
-            "snapshot.shapes[7].host_ports[2].protocol: \"tcp\" is not one of TCP, UDP, SCTP",
+            "snapshot.shapes[7].host_ports[1].protocol: is not one of TCP, UDP, SCTP",
+            "snapshot.shapes[7].host_ports[2].protocol: is not one of TCP, UDP, SCTP",
             "snapshot.shapes[7].topology_spread[0].max_skew: is less than 1: 0",
             "snapshot.shapes[7].topology_spread[0].min_domains: is less than 1: -1",
-            "snapshot.shapes[7].topology_spread[0].selector.match_expressions[1].values: is empty, which IN and NOT_IN \
-             do not permit",
-            "snapshot.shapes[7].pod_affinity[0].selector.match_expressions[0].values: is not empty, as EXISTS and \
-             DOES_NOT_EXIST require",
+            "snapshot.shapes[7].topology_spread[0].selector.match_expressions[1].values: must not be empty for IN and \
+             NOT_IN",
+            "snapshot.shapes[7].pod_affinity[0].selector.match_expressions[0].values: must be empty for EXISTS and \
+             DOES_NOT_EXIST",
             "snapshot.shapes[7].pod_affinity[0].selector.match_expressions[1].operator: is not one of IN, NOT_IN, \
              EXISTS, DOES_NOT_EXIST",
         ];
