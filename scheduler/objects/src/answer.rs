@@ -14,6 +14,15 @@ use std::collections::BTreeMap;
 /// has.
 pub const MAX_PODS: usize = 100_000;
 
+/// Maximum JSON values of a request: 20 for each pod. A value of two bytes takes some hundred when it is read.
+const MAX_VALUES: usize = 2_000_000;
+
+/// Latest time of a request: the end of the year 9998. A later one is in other units, such as nanoseconds.
+const MAX_TIME: i64 = 253_370_764_799_999;
+
+/// Maximum faults of objects that are reported: an error has no more.
+const MAX_FAULTS: usize = 20;
+
 /// Maximum lines about unknown fields: the objects of a server of one version have few.
 const MAX_UNKNOWN_FIELDS: usize = 100;
 
@@ -27,21 +36,28 @@ pub fn plan_objects(
     cancel: &Cancel,
 ) -> Result<PlanObjectsResponse, AnswerError> {
     let PlanObjectsRequest { objects, region, catalog_json, now_unix_ms, options, shared_lists } = request;
+    let values: usize = objects.iter().map(|text| most_values(text)).sum();
+    if values > MAX_VALUES {
+        let message = format!("have {values} JSON values, more than {MAX_VALUES}");
+        return Err(ConvertError::new("objects", message).into());
+    }
     let texts =
         objects.into_iter().enumerate().map(|(index, content)| Text { name: format!("objects[{index}]"), content });
     let manifests = read_json(&texts.collect::<Vec<_>>(), MAX_PODS).map_err(|errors| errors.0);
     let offers = offers(region, &catalog_json);
     let options = options_from_wire(options, "options");
+    let time = now_unix_ms.map(time).transpose();
     let mut faults: Vec<ConvertError> = Vec::new();
     faults.extend(offers.as_ref().err().cloned());
     faults.extend(options.as_ref().err().cloned());
-    faults.extend(manifests.as_ref().err().into_iter().flatten().map(fault));
+    faults.extend(time.as_ref().err().cloned());
+    faults.extend(manifests.as_ref().err().into_iter().flatten().take(MAX_FAULTS).map(fault));
     if let Some(error) = ConvertError::combined(faults) {
         return Err(error.into());
     }
     let (offers, options) = (offers?, options?);
     let manifests = manifests.unwrap_or_default();
-    let now = now_unix_ms.map_or(now, Timestamp);
+    let now = time?.unwrap_or(now);
     let Question { snapshot, catalogs } = question(&manifests, &offers, now)?;
     let mut plan = in_process::plan(&snapshot, &catalogs, &options, cancel)?;
     place_waiting(&snapshot, &mut plan);
@@ -61,6 +77,22 @@ pub fn plan_objects(
     Ok(PlanObjectsResponse { lines, plan: Some(wire_plan), ignored: ignored.collect() })
 }
 
+/// Number of values of a JSON text: each is the first, or follows a bracket or a comma. An empty list or object counts
+/// as two.
+fn most_values(text: &str) -> usize {
+    let (mut count, mut in_string, mut escaped) = (1, false, false);
+    for byte in text.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = in_string,
+            b'"' => in_string = !in_string,
+            b'[' | b'{' | b',' if !in_string => count += 1,
+            _ => {}
+        }
+    }
+    count
+}
+
 /// Lines about fields that are unknown here, with the number of each.
 fn unknown_fields(fields: &BTreeMap<String, usize>) -> Vec<String> {
     let line =
@@ -68,6 +100,15 @@ fn unknown_fields(fields: &BTreeMap<String, usize>) -> Vec<String> {
     let more = fields.len().saturating_sub(MAX_UNKNOWN_FIELDS);
     let rest = (more > 0).then(|| format!("{more} more fields are ignored, since they are not known"));
     fields.iter().take(MAX_UNKNOWN_FIELDS).map(line).chain(rest).collect()
+}
+
+/// The time of the request. Budgets have schedules, which need a date.
+fn time(unix_ms: i64) -> Result<Timestamp, ConvertError> {
+    if (0..=MAX_TIME).contains(&unix_ms) {
+        return Ok(Timestamp(unix_ms));
+    }
+    let message = format!("is {unix_ms}, not a time in milliseconds since the Unix epoch");
+    Err(ConvertError::new("now_unix_ms", message))
 }
 
 fn offers(region: String, catalog: &str) -> Result<Offers, ConvertError> {
@@ -116,6 +157,32 @@ fn path(place: &Place) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn requests_with_too_many_values_are_refused_before_they_are_read() {
+        assert_eq!(most_values(r#"{"a": "[,\"{", "b": [1, 2], "c\\": "["}"#), 6);
+        assert_eq!((most_values(""), most_values("{}")), (1, 2));
+        let refused = |objects: Vec<String>| {
+            let request = PlanObjectsRequest { objects, ..PlanObjectsRequest::default() };
+            plan_objects(request, Timestamp(0), &Cancel::default()).unwrap_err().to_string()
+        };
+        let zeros = |count: usize| format!("[{}0]", "0,".repeat(count - 1));
+        let expected = "objects: have 2000002 JSON values, more than 2000000";
+        assert_eq!(refused(vec![zeros(1_000_000), zeros(1_000_000)]), expected);
+        assert_eq!(refused(vec![String::new(); MAX_VALUES + 2]), expected);
+        assert!(refused(vec![zeros(1_000_000)]).starts_with("objects[0]: not an object"));
+    }
+
+    #[test]
+    fn times_in_other_units_are_refused() {
+        for valid in [0, 1_780_000_000_000, MAX_TIME] {
+            assert_eq!(time(valid), Ok(Timestamp(valid)));
+        }
+        let nanoseconds = time(1_780_000_000_000_000_000).unwrap_err().to_string();
+        let expected = "is 1780000000000000000, not a time in milliseconds since the Unix epoch";
+        assert_eq!(nanoseconds, format!("now_unix_ms: {expected}"));
+        assert!(time(-1).is_err());
+    }
 
     #[test]
     fn lines_about_unknown_fields_are_bounded() {

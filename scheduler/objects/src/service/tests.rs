@@ -118,6 +118,7 @@ async fn all_faults_are_reported_at_once_with_object_and_field() {
     let mut bad = request([bad_quantity, deployment("less", -1, json!({})), bad_field]);
     bad.objects.push("{".to_owned());
     bad.region = "nowhere-1".to_owned();
+    bad.now_unix_ms = Some(i64::MAX);
     bad.options = Some(plimsoll_proto::plan::v1::PlanOptions { work_budget: u64::MAX, ..Default::default() });
     let refused = client(open).plan_objects(bad).await.unwrap_err();
     assert_eq!(refused.code(), Code::InvalidArgument, "{refused:?}");
@@ -127,14 +128,15 @@ async fn all_faults_are_reported_at_once_with_object_and_field() {
     let expected = [
         "region",
         "options.work_budget",
+        "now_unix_ms",
         "objects[3]",
         "objects[2].items[1].spec.replicas",
         "objects[2].items[2].spec.template.spec.containers[0].imagined",
         "objects[2].items[0].spec.template.spec.containers[0].resources.requests.cpu",
     ];
     assert_eq!(fields, expected, "{found:#?}");
-    assert_eq!(found[3].1, "Deployment shop/less: must not be negative");
-    assert!(found[5].1.starts_with("Deployment shop/web: "), "{found:?}");
+    assert_eq!(found[4].1, "Deployment shop/less: must not be negative");
+    assert!(found[6].1.starts_with("Deployment shop/web: "), "{found:?}");
 }
 
 #[tokio::test]
