@@ -3,11 +3,14 @@ mod skew;
 
 use super::*;
 use crate::answer;
-use crate::samples::{catalog, catalogs, pool, snapshots, waiting};
+use crate::samples::{catalog, catalogs, pod, pool, shape, snapshots, waiting};
 use crate::solve::PlanFailure;
 use plimsoll_model::plan::Plan;
+use plimsoll_model::requirements::{NodeSelectorRequirement, Operator};
 use plimsoll_model::resources::Resources;
-use plimsoll_model::snapshot::{CapacityQuota, NodePool};
+use plimsoll_model::snapshot::{
+    CapacityQuota, HostPort, LabelSelector, NodePool, PodAffinityTerm, PodState, TopologySpread,
+};
 use plimsoll_proto::convert::append_fragment;
 use plimsoll_proto::delta::{chunks, diff};
 use plimsoll_proto::plan::v1 as plan_wire;
@@ -237,6 +240,42 @@ fn an_invalid_message_ends_the_session_with_its_path() {
     let wrong = plimsoll_proto::catalog::v1::Catalog { id: "x".into(), ..(&catalog()).into() };
     let (_, text) = error_of(&mut started_session(SessionLimits::default()), Request::Catalog(wrong));
     assert!(text.starts_with("catalog.id: is x, but"), "{text}");
+}
+
+/// A request of any caller is refused for such a pod. A session would end for all pods of its cluster.
+#[test]
+fn a_pod_that_an_api_server_should_not_have_accepted_does_not_end_the_session() {
+    let selects_nothing = || LabelSelector {
+        match_expressions: vec![NodeSelectorRequirement::new("app", Operator::In, [""; 0])],
+        ..LabelSelector::default()
+    };
+    let mut odd = shape("odd", 500);
+    odd.host_ports = vec![HostPort { ip: "0.0.0.0".into(), port: 80, protocol: String::new() }];
+    odd.topology_spread = vec![TopologySpread {
+        topology_key: "topology.kubernetes.io/zone".into(),
+        max_skew: 1,
+        min_domains: Some(0),
+        required: true,
+        selector: Some(selects_nothing()),
+        honor_node_affinity: true,
+        honor_node_taints: false,
+    }];
+    odd.pod_affinity = vec![PodAffinityTerm {
+        anti: true,
+        weight: None,
+        topology_key: "topology.kubernetes.io/zone".into(),
+        selector: Some(selects_nothing()),
+        namespaces: vec!["default".into()],
+    }];
+    let mut snapshot = waiting(2);
+    snapshot.shapes.push(odd);
+    snapshot.pods.push(pod("z-odd", "odd", PodState::Pending));
+    snapshot.sort();
+    let mut session = started_session(SessionLimits::default());
+    send_all(&mut session, &snapshot, 100);
+    let plan = plan_of_fragments(send(&mut session, plan_now(1)));
+    let launched = plan.launches.iter().flat_map(|launch| &launch.pods).filter(|pod| pod.name.contains("web-"));
+    assert_eq!(launched.count(), 2);
 }
 
 #[test]
