@@ -2,10 +2,10 @@
 
 use plimsoll_model::identity::ShapeId;
 use plimsoll_model::snapshot::Pod;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// Pods that are alike.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Kind<'a> {
     namespace: &'a str,
     shape: &'a ShapeId,
@@ -21,9 +21,10 @@ impl<'a> Kind<'a> {
 
 /// The pods of each kind, in order.
 pub(super) fn by_kind<'a>(pods: impl Iterator<Item = &'a Pod>) -> BTreeMap<Kind<'a>, Vec<&'a Pod>> {
-    let mut kinds: BTreeMap<Kind<'_>, Vec<&Pod>> = BTreeMap::new();
+    // There may be a hundred thousand pods of some hundred kinds. The kinds are ordered at the end.
+    let mut kinds: HashMap<Kind<'_>, Vec<&Pod>> = HashMap::new();
     for pod in pods {
         kinds.entry(Kind::of(pod)).or_default().push(pod);
     }
-    kinds
+    kinds.into_iter().collect()
 }
