@@ -39,7 +39,7 @@ pub struct PoolNodes {
 const STEP: Millis = Millis::from_seconds(1);
 
 /// Returns the NodePools at the time of a snapshot, which has only its time and the recorded NodePools, given the
-/// simulated nodes of each.
+/// simulated nodes of each. Only the allowed disruptions may depend on these nodes.
 pub type Pools<'a> = &'a dyn Fn(&Snapshot, &BTreeMap<NodePoolName, PoolNodes>) -> Vec<NodePool>;
 
 /// What a recorded period cost, and what it would have cost.
@@ -298,7 +298,6 @@ impl<'a> Simulation<'a> {
                 observer(snapshot.clone(), options, &plan);
             }
         }
-        let pools = (moment.pools)(&at, &self.cluster.pool_nodes());
         self.meter.set(self.cluster.nodes(), &Prices::new(&pools, moment.catalogs), self.cluster.waiting());
     }
 }
