@@ -38,6 +38,9 @@ pub struct PoolNodes {
 /// which something happens all the time makes at most this many plans.
 const STEP: Millis = Millis::from_seconds(1);
 
+/// How long after its last plan an action may be accepted. The watcher plans an action again after seconds.
+const REPORTED_WITHIN: Millis = Millis::from_seconds(3600);
+
 /// Returns the NodePools at the time of a snapshot, which has only its time and the recorded NodePools, given the
 /// simulated nodes of each. Only the allowed disruptions may depend on these nodes.
 pub type Pools<'a> = &'a dyn Fn(&Snapshot, &BTreeMap<NodePoolName, PoolNodes>) -> Vec<NodePool>;
@@ -89,7 +92,7 @@ pub fn compare(
                     let Some((snapshot, _)) = reader.snapshot() else { continue };
                     let (catalogs, options) = (reader.catalogs(), &planned.options);
                     recorded.observe(snapshot, catalogs);
-                    recorded.planned(&planned.plan);
+                    recorded.planned(snapshot.now, &planned.plan);
                     std::thread::scope(|scope| {
                         scope.spawn(|| same.follow(snapshot, catalogs, &|at, _| at.node_pools.clone(), options));
                         other.follow(snapshot, catalogs, pools, options);
@@ -122,44 +125,46 @@ pub fn compare(
 #[derive(Default)]
 struct Recorded {
     meter: Meter,
-    /// Pods that were bound once. They wait no more, also if they move.
-    bound: BTreeSet<PodUid>,
-    /// Actions of the last plans: pods that a removal evicts, `None` for a launch. An action is planned again until it
-    /// is accepted.
-    actions: BTreeMap<ActionId, Option<usize>>,
+    /// Pods that were bound once, in order. They wait no more, also if they move.
+    bound: Vec<PodUid>,
+    /// Actions of the last plans, each with the time of its last plan, and with the pods that a removal evicts, `None`
+    /// for a launch. An action is planned again until it is accepted.
+    actions: BTreeMap<ActionId, (Timestamp, Option<usize>)>,
 }
 
 impl Recorded {
+    /// `snapshot` is in canonical order.
     fn observe(&mut self, snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>) {
         self.meter.pass(snapshot.now);
         let mut waiting = 0;
-        for pod in snapshot.pods.iter().filter(|pod| pod.buffer.is_none() && pod.moves()) {
-            match pod.state {
-                PodState::Bound(_) if self.bound.contains(&pod.uid) => {}
-                PodState::Bound(_) => {
-                    self.bound.insert(pod.uid.clone());
-                }
-                _ => waiting += usize::from(!self.bound.contains(&pod.uid)),
-            }
+        // Both lists are in the order of UIDs, so that one pass is enough. Pods that are gone are forgotten.
+        let mut known = std::mem::take(&mut self.bound).into_iter().peekable();
+        for pod in &snapshot.pods {
+            while known.next_if(|uid| *uid < pod.uid).is_some() {}
+            let was_bound = known.next_if(|uid| *uid == pod.uid);
+            let counts = pod.buffer.is_none() && pod.moves();
+            let is_bound = counts && matches!(pod.state, PodState::Bound(_));
+            waiting += usize::from(counts && !is_bound && was_bound.is_none());
+            self.bound.extend(was_bound.or_else(|| is_bound.then(|| pod.uid.clone())));
         }
-        self.bound.retain(|uid| snapshot.pod(uid).is_some());
         self.meter.set(snapshot.nodes.iter(), &Prices::new(&snapshot.node_pools, catalogs), waiting);
     }
 
-    fn planned(&mut self, plan: &Plan) {
-        let launches = plan.launches.iter().map(|launch| (launch.action_id.clone(), None));
-        let removals = plan.terminations.iter().map(|one| (one.action_id.clone(), Some(one.pods.len())));
+    fn planned(&mut self, now: Timestamp, plan: &Plan) {
+        self.actions.retain(|_, (planned, _)| now.since(*planned) <= REPORTED_WITHIN);
+        let launches = plan.launches.iter().map(|launch| (launch.action_id.clone(), (now, None)));
+        let removals = plan.terminations.iter().map(|one| (one.action_id.clone(), (now, Some(one.pods.len()))));
         self.actions.extend(launches.chain(removals));
     }
 
     fn accepted(&mut self, action: &ActionId) {
         let figures = &mut self.meter.figures;
         match self.actions.remove(action) {
-            Some(Some(evicted)) => {
+            Some((_, Some(evicted))) => {
                 figures.removed += 1;
                 figures.evicted += evicted;
             }
-            Some(None) => figures.launched += 1,
+            Some((_, None)) => figures.launched += 1,
             // Accepted before the recording began.
             None => {}
         }

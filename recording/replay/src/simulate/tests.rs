@@ -307,17 +307,47 @@ fn accepted_actions_of_the_recorded_plans_count_once() {
     let mut recorded = Recorded::default();
     let plan = crate::samples::planned(&snapshot(0, pods(1), vec![]));
     let action = plan.launches[0].action_id.clone();
-    recorded.planned(&plan);
-    recorded.planned(&plan);
+    recorded.planned(START, &plan);
+    recorded.planned(START, &plan);
     recorded.accepted(&action);
     recorded.accepted(&action);
     recorded.accepted(&"unknown".into());
     assert_eq!(recorded.meter.figures.launched, 1);
     let idle = snapshot(0, vec![pod("web-0", "web", Some("big"))], vec![node("big", "default", 8)]);
     let plan = crate::samples::planned(&idle);
-    recorded.planned(&plan);
+    recorded.planned(START, &plan);
     recorded.accepted(&plan.terminations[0].action_id);
     assert_eq!((recorded.meter.figures.removed, recorded.meter.figures.evicted), (1, 1));
+}
+
+#[test]
+fn actions_that_are_not_planned_again_are_forgotten() {
+    let mut recorded = Recorded::default();
+    let launch = crate::samples::planned(&snapshot(0, pods(1), vec![]));
+    assert_eq!(launch.launches.len(), 1);
+    let mut known = |seconds, plan: &Plan| {
+        recorded.planned(START.plus(Millis::from_seconds(seconds)), plan);
+        recorded.actions.len()
+    };
+    assert_eq!([known(0, &launch), known(3000, &launch)], [1, 1]);
+    // An hour after the last plan with it.
+    assert_eq!([known(6600, &Plan::default()), known(6601, &Plan::default())], [1, 0]);
+}
+
+#[test]
+fn recorded_pods_that_were_bound_once_wait_no_more() {
+    let mut recorded = Recorded::default();
+    let mut waiting = |pods: &[(&str, Option<&str>)]| {
+        let pods = pods.iter().map(|(name, node)| pod(name, "web", *node)).collect();
+        recorded.observe(&snapshot(0, pods, vec![]), &BTreeMap::new());
+        recorded.meter.figures.waiting
+    };
+    assert_eq!(waiting(&[("a", None), ("b", None), ("c", Some("n"))]), 2);
+    assert_eq!(waiting(&[("a", Some("n")), ("b", None), ("c", None)]), 1);
+    assert_eq!(waiting(&[("0", None), ("a", None), ("b", Some("n")), ("c", None), ("d", None)]), 2);
+    assert_eq!(waiting(&[("b", None), ("d", Some("n"))]), 0);
+    // Pods that are gone are forgotten.
+    assert_eq!(waiting(&[("a", None), ("b", None), ("c", None), ("d", None)]), 2);
 }
 
 #[test]
