@@ -94,6 +94,18 @@ impl Default for Settings {
     }
 }
 
+impl Settings {
+    /// Whether the cluster uses IPv6: service addresses are of a single family, and the DNS address is one of them. If
+    /// it is not known, the service CIDR decides.
+    #[must_use]
+    pub fn is_ipv6(&self) -> bool {
+        let discovered = &self.discovered;
+        let dns = self.cluster_dns.as_deref().or(discovered.cluster_dns.as_deref());
+        let cidr = self.service_cidr.as_deref().or(discovered.service_cidr.as_deref());
+        dns.or(cidr).is_some_and(|address| address.contains(':'))
+    }
+}
+
 /// A namespaced name, `namespace/name`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ObjectName {
@@ -136,6 +148,24 @@ impl FromStr for ObjectName {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_dns_address_or_else_a_service_cidr_tells_whether_the_cluster_uses_ipv6() {
+        // DNS address and service CIDR.
+        let is_ipv6 = |configured: [Option<&str>; 2], discovered: [Option<&str>; 2]| {
+            let text = |value: Option<&str>| value.map(str::to_owned);
+            let [cluster_dns, service_cidr] = discovered.map(text);
+            let discovered = Facts { cluster_dns, service_cidr, ..Facts::default() };
+            let [cluster_dns, service_cidr] = configured.map(text);
+            Settings { cluster_dns, service_cidr, discovered, ..Settings::default() }.is_ipv6()
+        };
+        let (ipv4, ipv6) = (Some("10.100.0.10"), Some("fd30::a"));
+        assert!(!is_ipv6([None, None], [None, None]), "not known");
+        assert!(is_ipv6([None, None], [ipv6, None]) && is_ipv6([None, None], [None, Some("fd30::/108")]));
+        assert!(is_ipv6([ipv6, None], [None, None]) && is_ipv6([None, Some("fd30::/108")], [None, None]));
+        assert!(!is_ipv6([None, None], [ipv4, Some("fd30::/108")]), "the DNS address comes first");
+        assert!(!is_ipv6([ipv4, None], [ipv6, None]), "flags come first");
+    }
 
     #[test]
     fn object_name_parses_namespace_and_name() {

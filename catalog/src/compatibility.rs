@@ -15,8 +15,16 @@ pub(crate) fn is_compatible(facts: &InstanceTypeFacts, settings: &NodeClassSetti
         && runs
         && (!settings.nested_virtualization || facts.processor_features.iter().any(|feature| feature == nested))
         && (!settings.connection_tracking || facts.hypervisor == "nitro")
+        && (!settings.ipv6 || supports_ipv6(facts, settings))
         && interfaces_fit(facts, settings)
         && supports_placement(facts, settings)
+}
+
+/// Whether nodes of the type can join a cluster that uses IPv6. The CNI plugin gives pods addresses of a prefix, which
+/// instances on Xen do not get. Bare metal, which has no hypervisor, belongs to Nitro. See
+/// <https://docs.aws.amazon.com/eks/latest/userguide/cni-ipv6.html>.
+fn supports_ipv6(facts: &InstanceTypeFacts, settings: &NodeClassSettings) -> bool {
+    facts.hypervisor != "xen" && !settings.ami_family.is_windows()
 }
 
 /// Without facts, EC2 refuses the launches of a type that does not support the strategy.

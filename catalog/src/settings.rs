@@ -43,6 +43,8 @@ pub struct NodeClassSettings {
     pub placement_group: Option<PlacementGroup>,
     /// Whether connection tracking timeouts are set, which only Nitro supports.
     pub connection_tracking: bool,
+    /// Whether the cluster uses IPv6, for which EKS needs Linux on Nitro.
+    pub ipv6: bool,
     /// Fraction of the memory that the hypervisor is expected to use, 0 to 1.
     pub vm_memory_overhead_percent: f64,
     /// Number of network interfaces whose addresses are not used for pods.
@@ -71,6 +73,7 @@ impl Default for NodeClassSettings {
             nested_virtualization: false,
             placement_group: None,
             connection_tracking: false,
+            ipv6: false,
             vm_memory_overhead_percent: DEFAULT_VM_MEMORY_OVERHEAD_PERCENT,
             reserved_enis: 0,
             discovered_memory: BTreeMap::new(),

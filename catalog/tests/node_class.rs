@@ -141,6 +141,23 @@ fn windows_runs_on_amd64_alone() {
     assert_eq!(["m5.large", "m6g.large"].map(|name| buyable(name, &class)), [true, false]);
 }
 
+/// The limits of EKS: a node on Xen never becomes Ready, since the CNI plugin gets no prefix there.
+#[test]
+fn in_ipv6_clusters_nodes_run_linux_on_nitro() {
+    let buyable = |family: &str, ipv6: bool, names: [&str; 4]| {
+        let class = NodeClassSettings { ipv6, ..settings(json!({"amiFamily": family})) };
+        names.map(|name| buyable(name, &class))
+    };
+    let linux = ["m5.large", "m6g.large", "m5.metal", "m4.large"];
+    let windows = ["m5.large", "c5.large", "m5.metal", "m4.large"];
+    for family in ["AL2023", "Bottlerocket", "Custom"] {
+        assert_eq!(buyable(family, true, linux), [true, true, true, false], "{family}");
+        assert_eq!(buyable(family, false, linux), [true; 4], "{family}");
+    }
+    assert_eq!(buyable("Windows2022", true, windows), [false; 4]);
+    assert_eq!(buyable("Windows2022", false, windows), [true; 4]);
+}
+
 #[test]
 fn network_interfaces_must_fit_the_instance_type() {
     let interface = |card: i32, device: i32, kind: &str| json!({"networkCardIndex": card, "deviceIndex": device, "interfaceType": kind});

@@ -83,6 +83,7 @@ fn catalog(
         vm_memory_overhead_percent: settings.vm_memory_overhead_percent,
         reserved_enis: i64::from(settings.reserved_enis),
         placement_group: class.placement_group().cloned(),
+        ipv6: settings.is_ipv6(),
         reservations: if settings.reserved_capacity { reservations(class) } else { Vec::new() },
         ..NodeClassSettings::from(&class.spec)
     };

@@ -93,6 +93,26 @@ fn the_catalog_of_a_new_class_says_which_types_it_can_use() {
 }
 
 #[test]
+fn types_that_cannot_join_an_ipv6_cluster_are_closed() {
+    let class: EC2NodeClass = serde_json::from_value(json!({
+        "apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", "metadata": {"name": "default"},
+        "spec": {"amiSelectorTerms": [{"alias": "al2023@latest"}], "subnetSelectorTerms": [{"id": "s"}],
+            "securityGroupSelectorTerms": [{"id": "g"}]},
+    }))
+    .unwrap();
+    let is_open = |service_cidr: &str| {
+        let discovered =
+            crate::settings::Facts { service_cidr: Some(service_cidr.to_owned()), ..crate::settings::Facts::default() };
+        let settings = Settings { region: "us-west-2".to_owned(), discovered, ..Settings::default() };
+        let entry = entry(&settings, &class, &Facts::builtin("us-west-2"), &Closed::default(), &BTreeMap::new());
+        let catalog = Arc::clone(entry.any_catalog().unwrap());
+        ["m5.large", "m4.large"].map(|name| catalog.get(name).unwrap().offerings.iter().any(|it| it.available))
+    };
+    assert_eq!(is_open("fd30::/108"), [true, false]);
+    assert_eq!(is_open("10.100.0.0/16"), [true, true]);
+}
+
+#[test]
 fn a_withdrawn_spot_offering_is_closed_and_keeps_its_price() {
     let subnet = |id: &str, zone: &str| json!({"id": id, "zone": zone});
     let class: EC2NodeClass = serde_json::from_value(json!({
