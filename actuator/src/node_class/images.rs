@@ -18,6 +18,9 @@ pub(super) enum ImagesError {
     /// This Kubernetes version has no such images.
     #[error("{0}")]
     UnsupportedAlias(String),
+    /// AWS has not published the alias for this Kubernetes version.
+    #[error("AWS publishes no images of this alias for Kubernetes {0}")]
+    NotPublished(String),
     /// The cloud returned an error.
     #[error(transparent)]
     Cloud(#[from] CloudError),
@@ -55,7 +58,7 @@ async fn of_alias(cloud: &CloudReads, alias: &AmiAlias, kubernetes: &str) -> Res
         }
     }
     if variants.is_empty() {
-        return Ok(Vec::new());
+        return Err(ImagesError::NotPublished(kubernetes.to_owned()));
     }
     let ids = variants.keys().cloned().collect();
     let images = cloud.images(&ImageQuery::Ids(ids)).await?;

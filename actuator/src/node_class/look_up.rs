@@ -6,6 +6,7 @@ use super::{placement, profile, reservations, selectors};
 use crate::io::WriteError;
 use crate::node_class::controller::NodeClasses;
 use plimsoll_api::EC2NodeClass;
+use plimsoll_api::condition::{self, ec2_node_class::AMIS_READY};
 use plimsoll_api::ec2_node_class::{
     Ami, CapacityReservation, EC2NodeClassStatus, PlacementGroup, SecurityGroup, Subnet,
 };
@@ -20,6 +21,8 @@ pub(super) async fn all(
     is_due: impl Fn(StatusPart) -> bool,
     status: &mut EC2NodeClassStatus,
 ) -> Vec<PartResult> {
+    let images_found = condition::get_true(&status.conditions, AMIS_READY)
+        .is_some_and(|found| found.observed_generation == class.metadata.generation);
     let EC2NodeClassStatus {
         amis,
         subnets: zonal,
@@ -30,7 +33,7 @@ pub(super) async fn all(
         ..
     } = status;
     let results = tokio::join!(
-        when(is_due(StatusPart::Images), images(deps, class, amis)),
+        when(is_due(StatusPart::Images), images(deps, class, amis, images_found)),
         when(is_due(StatusPart::Subnets), subnets(deps, class, zonal)),
         when(is_due(StatusPart::SecurityGroups), security_groups(deps, class, groups)),
         when(is_due(StatusPart::Profile), instance_profile(deps, class, current)),
@@ -45,24 +48,34 @@ async fn when<T>(is_due: bool, look_up: impl Future<Output = T>) -> Option<T> {
     if is_due { Some(look_up.await) } else { None }
 }
 
-async fn images(deps: &NodeClasses, class: &EC2NodeClass, amis: &mut Vec<Ami>) -> Result<LookUpResult, WriteError> {
+/// `were_found` says that `amis` were found for the current spec.
+async fn images(
+    deps: &NodeClasses,
+    class: &EC2NodeClass,
+    amis: &mut Vec<Ami>,
+    were_found: bool,
+) -> Result<LookUpResult, WriteError> {
     let settings = deps.current.get();
-    let version = &settings.kubernetes_version;
-    match images::resolve(&deps.cloud_reads, &class.spec, version).await {
+    match images::resolve(&deps.cloud_reads, &class.spec, &settings.kubernetes_version).await {
         Ok(found) => {
             let any = !found.is_empty();
             *amis = found;
-            let message = || match class.spec.alias() {
-                Some(_) => {
-                    format!("spec.amiSelectorTerms: AWS publishes no images of this alias for Kubernetes {version}")
-                }
-                None => "spec.amiSelectorTerms select no image that can be a node".to_owned(),
-            };
+            let message = || "spec.amiSelectorTerms select no image that can be a node".to_owned();
             Ok(if any { LookUpResult::Yes } else { LookUpResult::No("AMINotFound", message()) })
         }
         Err(ImagesError::UnsupportedAlias(message)) => {
             amis.clear();
             Ok(LookUpResult::No("UnsupportedAlias", format!("spec.amiSelectorTerms: {message}")))
+        }
+        // After an upgrade of the control plane, nodes of the version before it can still join.
+        Err(error @ ImagesError::NotPublished(_)) if were_found && !amis.is_empty() => {
+            let message = format!("spec.amiSelectorTerms: {error}; the images found before are still used");
+            tracing::warn!(node_class = class.metadata.name, message, "images do not follow the control plane");
+            Ok(LookUpResult::Outdated(message))
+        }
+        Err(error @ ImagesError::NotPublished(_)) => {
+            amis.clear();
+            Ok(LookUpResult::No("AMINotFound", format!("spec.amiSelectorTerms: {error}")))
         }
         Err(ImagesError::Cloud(error)) => Err(error.into()),
     }

@@ -100,6 +100,8 @@ pub(super) fn conditions(reserved_capacity: bool) -> &'static ConditionSet {
 pub(super) enum LookUpResult {
     /// Found.
     Yes,
+    /// Definitely not found, but what was found before can be used: the message.
+    Outdated(String),
     /// Definitely not found: reason and message.
     No(&'static str, String),
 }
@@ -127,7 +129,8 @@ pub(super) async fn refresh(deps: &NodeClasses, class: &EC2NodeClass, cache: &mu
         if let Err(error) = &result {
             tracing::warn!(node_class = class.metadata.name, condition = part.condition(), %error, "lookup failed");
         }
-        let mut holds = if matches!(result, Ok(LookUpResult::Yes)) { part.period() } else { RETRY };
+        let is_usable = matches!(result, Ok(LookUpResult::Yes | LookUpResult::Outdated(_)));
+        let mut holds = if is_usable { part.period() } else { RETRY };
         if part == StatusPart::Reservations {
             holds = holds.min(reservations::next_change(&status, deps.clock.now()).unwrap_or(holds));
         }
@@ -164,6 +167,9 @@ fn record(
     match result {
         Ok(LookUpResult::Yes) => {
             set.set_true(conditions, moment, name);
+        }
+        Ok(LookUpResult::Outdated(message)) => {
+            set.set(conditions, moment, name, Status::True, name, &message);
         }
         Ok(LookUpResult::No(reason, message)) => {
             set.set(conditions, moment, name, Status::False, reason, &message);

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod dry_run;
+mod images;
 mod prices;
 
 use plimsoll_actuator::cluster_facts::Current;
