@@ -17,9 +17,14 @@ pub(super) async fn resolve(deps: &NodeClasses, class: &EC2NodeClass) -> Result<
         return Ok(profile.clone());
     }
     let role = role_name(class.spec.role.as_deref().unwrap_or_default());
+    let class_name = class.metadata.name.as_deref().unwrap_or_default();
+    // A profile of the user with the same role is not of the class: the user may delete it once `role` replaces it.
+    let is_right = |profile: &InstanceProfile| {
+        profile.role.as_deref() == Some(role) && is_of_class(&deps.settings, class_name, profile)
+    };
     if let Some(current) = class.status.as_ref().and_then(|status| status.instance_profile.clone()) {
         match deps.cloud_reads.profile(&current).await {
-            Ok(profile) if profile.role.as_deref() == Some(role) => return Ok(current),
+            Ok(profile) if is_right(&profile) => return Ok(current),
             // A changed role needs another profile, since running instances keep theirs.
             Ok(_) | Err(CloudError::NotFound { .. }) => {}
             Err(error) => return Err(error.into()),

@@ -4,6 +4,7 @@
 mod dry_run;
 mod images;
 mod prices;
+mod profiles;
 
 use plimsoll_actuator::cluster_facts::Current;
 use plimsoll_actuator::ports::CloudError;
