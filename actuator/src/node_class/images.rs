@@ -7,7 +7,7 @@ use futures::future::join_all;
 use plimsoll_api::ec2_node_class::{Ami, AmiAlias, AmiSelectorTerm};
 use plimsoll_api::{EC2NodeClassSpec, Operator, Requirement};
 use plimsoll_model::names::label;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Image owners searched if a term with a name has no owner.
 const DEFAULT_OWNERS: [&str; 2] = ["self", "amazon"];
@@ -69,6 +69,17 @@ async fn of_alias(cloud: &CloudReads, alias: &AmiAlias, kubernetes: &str) -> Res
         }
     }
     Ok(selected)
+}
+
+/// Those of the images of a status that EC2 still has, with their deprecation.
+pub(super) async fn still_there(cloud: &CloudReads, amis: &[Ami]) -> Result<Vec<Ami>, CloudError> {
+    let ids: BTreeSet<&String> = amis.iter().map(|ami| &ami.id).collect();
+    let images = cloud.images(&ImageQuery::Ids(ids.into_iter().cloned().collect())).await?;
+    let kept = amis.iter().filter_map(|ami| {
+        let image = images.iter().find(|image| image.id == ami.id)?;
+        Some(Ami { deprecated: image.deprecated.then_some(true), ..ami.clone() })
+    });
+    Ok(kept.collect())
 }
 
 async fn of_terms(cloud: &CloudReads, terms: &[AmiSelectorTerm]) -> Result<Vec<(Image, Needs)>, ImagesError> {

@@ -67,15 +67,15 @@ async fn images(
             amis.clear();
             Ok(LookUpResult::No("UnsupportedAlias", format!("spec.amiSelectorTerms: {message}")))
         }
-        // After an upgrade of the control plane, nodes of the version before it can still join.
-        Err(error @ ImagesError::NotPublished(_)) if were_found && !amis.is_empty() => {
+        Err(error @ ImagesError::NotPublished(_)) => {
+            // After an upgrade of the control plane, nodes of the version before it can still join.
+            *amis = if were_found { images::still_there(&deps.cloud_reads, amis).await? } else { Vec::new() };
+            if amis.is_empty() {
+                return Ok(LookUpResult::No("AMINotFound", format!("spec.amiSelectorTerms: {error}")));
+            }
             let message = format!("spec.amiSelectorTerms: {error}; the images found before are still used");
             tracing::warn!(node_class = class.metadata.name, message, "images do not follow the control plane");
             Ok(LookUpResult::Outdated(message))
-        }
-        Err(error @ ImagesError::NotPublished(_)) => {
-            amis.clear();
-            Ok(LookUpResult::No("AMINotFound", format!("spec.amiSelectorTerms: {error}")))
         }
         Err(ImagesError::Cloud(error)) => Err(error.into()),
     }

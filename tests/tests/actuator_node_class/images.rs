@@ -32,3 +32,29 @@ async fn a_class_keeps_its_images_if_its_alias_has_none_for_an_upgraded_control_
     assert_eq!(message, "spec.amiSelectorTerms: AWS publishes no images of this alias for Kubernetes 1.37");
     assert_eq!(fixture.refusal("Ready").await.0, "UnhealthyDependents");
 }
+
+/// AWS deprecates its images after some time, and deletes them later.
+#[tokio::test(start_paused = true)]
+async fn images_of_an_earlier_version_are_kept_as_long_as_ec2_has_them() {
+    let fixture = fixture();
+    fixture.world.apply_object(&class(&json!({}))).unwrap();
+    fixture.until_ready().await;
+    fixture.world.server().upgrade(37);
+    // The version is read every minute, and the images are looked up every five minutes.
+    tokio::time::sleep(Duration::from_secs(180)).await;
+    let deprecated = |class: &Value| {
+        let amis = object::items(class, &["status", "amis"]);
+        amis.iter().filter(|ami| ami["deprecated"] == true).count()
+    };
+    assert_eq!((object::items(&fixture.class(), &["status", "amis"]).len(), deprecated(&fixture.class())), (5, 0));
+    fixture.world.ec2.with(|cloud, _| cloud.images.values_mut().for_each(|image| image.deprecated = true));
+    tokio::time::sleep(Duration::from_secs(360)).await;
+    assert_eq!(deprecated(&fixture.class()), 5);
+    assert!(object::condition_is_true(&fixture.class(), "AMIsReady"));
+
+    fixture.world.ec2.with(|cloud, _| cloud.images.clear());
+    tokio::time::sleep(Duration::from_secs(360)).await;
+    let class = fixture.class();
+    assert_eq!(object::items(&class, &["status", "amis"]).len(), 0, "{class:#}");
+    assert_eq!(fixture.refusal("AMIsReady").await.0, "AMINotFound");
+}
