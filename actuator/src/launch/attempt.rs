@@ -18,6 +18,10 @@ pub const MAX_ATTEMPTS: u32 = 3;
 /// Further attempts while EC2 throttles the instances of a group. With their pauses, these take ten minutes, as long as
 /// a throttled request is sent again. Kept in memory: a new leader counts anew.
 const MAX_THROTTLED: u32 = 15;
+/// Internal errors of EC2 after which an attempt is not sent again. With the pauses between them, these take a minute.
+const MAX_INTERNAL_ERRORS: u32 = 7;
+/// EC2's codes for these errors. Unlike other responses with a code, they do not say whether EC2 has launched anything.
+const INTERNAL_ERRORS: [&str; 2] = ["InternalError", "InternalFailure"];
 /// First pause before a request is sent again. Doubles up to [`MAX_PAUSE`].
 const FIRST_PAUSE: Millis = Millis::from_seconds(1);
 /// Longest pause, such that several requests fit into [`MAX_RESEND_AGE`].
@@ -43,19 +47,22 @@ pub struct Attempt {
     pub sent: u32,
     /// Attempts of the group whose instances EC2 throttled.
     pub throttled: u32,
+    /// Requests of this attempt that EC2 answered by an internal error. Kept in memory: a new leader counts anew.
+    pub internal_errors: u32,
 }
 
 impl Attempt {
     /// The first attempt, which must be written before it is sent.
     #[must_use]
     pub fn first(request: FleetRequest, now: Timestamp) -> Self {
-        Self { request, number: FIRST_ATTEMPT, started: now, maybe_bought: false, sent: 0, throttled: 0 }
+        let number = FIRST_ATTEMPT;
+        Self { request, number, started: now, maybe_bought: false, sent: 0, throttled: 0, internal_errors: 0 }
     }
 
     /// An attempt restored from a claim. A former leader may have sent it and lost the response.
     #[must_use]
     pub fn resumed(request: FleetRequest, number: u32, started: Timestamp) -> Self {
-        Self { request, number, started, maybe_bought: true, sent: 0, throttled: 0 }
+        Self { request, number, started, maybe_bought: true, sent: 0, throttled: 0, internal_errors: 0 }
     }
 
     /// The next attempt of the group, which must be written before it is sent.
@@ -64,7 +71,14 @@ impl Attempt {
         let number = self.number.saturating_add(1);
         let mut request = FleetRequest { client_token: group.client_token(number), ..self.request.clone() };
         request.tags.extend(group.tags(number));
-        Self { request, number, started: now, maybe_bought: false, sent: 0, throttled: self.throttled }
+        let throttled = self.throttled;
+        Self { request, number, started: now, maybe_bought: false, sent: 0, throttled, internal_errors: 0 }
+    }
+
+    /// Whether EC2 has answered this attempt by internal errors so often that it is not sent again.
+    #[must_use]
+    pub fn fails_in_ec2(&self) -> bool {
+        self.internal_errors >= MAX_INTERNAL_ERRORS
     }
 }
 
@@ -154,9 +168,12 @@ pub fn after_sending(attempt: &mut Attempt, outcome: Result<FleetAnswer, CloudEr
     attempt.sent = attempt.sent.saturating_add(1);
     match outcome {
         Ok(answer) => after_answer(attempt, answer),
-        Err(CloudError::Ambiguous { .. }) => {
+        Err(CloudError::Ambiguous { message }) => {
             attempt.maybe_bought = true;
-            send_again(attempt, now)
+            if INTERNAL_ERRORS.iter().any(|code| message.starts_with(code)) {
+                attempt.internal_errors = attempt.internal_errors.saturating_add(1);
+            }
+            if attempt.fails_in_ec2() { Decision::LookUp { after: Millis(0) } } else { send_again(attempt, now) }
         }
         Err(CloudError::Throttled | CloudError::Unavailable { .. }) => send_again(attempt, now),
         Err(CloudError::IdempotentParameterMismatch) => {

@@ -169,7 +169,7 @@ mod tests {
             context: None,
             tags: BTreeMap::new(),
         };
-        Attempt { request, number: 2, started: Timestamp(7), maybe_bought: false, sent: 3, throttled: 1 }
+        Attempt { number: 2, started: Timestamp(7), sent: 3, throttled: 1, ..Attempt::first(request, Timestamp(0)) }
     }
 
     #[test]

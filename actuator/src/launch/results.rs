@@ -1,8 +1,8 @@
 //! Publishes the result of a launch: to the cluster, the ledger, the outcomes, and the instance's tags.
 
 use super::attempt::Failure;
-use super::record;
 use super::write::{self, LaunchedInstance};
+use super::{LaunchGroup, record};
 use crate::clock::Timestamped;
 use crate::durable;
 use crate::events::{Note, object, reason};
@@ -10,7 +10,7 @@ use crate::io::{TerminateResult, UpdateResult, WriteError};
 use crate::launch::launcher::Launcher;
 use crate::launch_template::EFA;
 use crate::ledger::feed::seeds;
-use crate::ports::{FleetInstance, FleetRequest};
+use crate::ports::{FleetInstance, FleetRequest, Override};
 use crate::state::insufficient_capacity::Wanted;
 use futures::StreamExt;
 use plimsoll_api::{NodeClaim, Operator, Requirement};
@@ -248,6 +248,21 @@ pub async fn fail(
         let message = message(failure);
         post_outcome(deps, record::action(&claim), OutcomeStatus::Failed, Some(reason), message, name);
     }
+}
+
+/// Skips the offerings of a request that EC2 answered by internal errors. Otherwise the next plan asks for them again.
+pub fn skip_offerings(deps: &Launcher, group: &LaunchGroup, request: &FleetRequest) {
+    tracing::warn!(
+        cycle_id = %group.cycle_id, group = group.id(), capacity_type = %request.capacity_type,
+        overrides = request.overrides().count(), "EC2 responds by internal errors, skipping the requested offerings"
+    );
+    let (placement_group, now) = (group.primary().and_then(record::placement_group), deps.clock.timestamp());
+    let mut unavailable = deps.insufficient_capacity.lock();
+    for Override { instance_type, zone, .. } in request.overrides() {
+        unavailable.skip(Wanted { instance_type, zone, capacity_type: request.capacity_type, placement_group }, now);
+    }
+    drop(unavailable);
+    deps.ledger.wake();
 }
 
 /// Fails claims that were admitted but never written: only the ledger knows of these claims.

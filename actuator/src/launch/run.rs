@@ -363,6 +363,10 @@ impl<'a> GroupRun<'a> {
     }
 
     async fn fail(&mut self, failure: &Failure) {
+        let is_skipped = |attempt: &&Attempt| *failure == Failure::NothingFound && attempt.fails_in_ec2();
+        if let Some(attempt) = self.attempt.as_ref().filter(is_skipped) {
+            results::skip_offerings(self.deps, &self.group, &attempt.request);
+        }
         self.group.held.clear();
         let claims = std::mem::take(&mut self.group.claims).into_values();
         let failed = claims.filter(|claim| instance(claim).is_none());

@@ -108,6 +108,12 @@ impl InsufficientCapacity {
         true
     }
 
+    /// Records that EC2 could not launch an offering, although it does not say why.
+    pub fn skip(&mut self, wanted: Wanted<'_>, now: Timestamp) {
+        let Wanted { instance_type, zone, capacity_type, placement_group } = wanted;
+        self.refused(offering(instance_type, zone, capacity_type, placement_group), now);
+    }
+
     fn refused(&mut self, key: Key, now: Timestamp) {
         self.probation.insert(key.clone(), now.plus(TTL).plus(PROBATION));
         self.mark(key, now);

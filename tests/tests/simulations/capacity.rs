@@ -87,6 +87,26 @@ async fn spot_that_ec2_does_not_sell_is_replaced_by_on_demand_at_once() {
     }
 }
 
+/// EC2 fails whenever it is asked for Spot, and does not say whether it launched anything.
+#[tokio::test(start_paused = true)]
+async fn spot_that_fails_inside_ec2_is_replaced_by_on_demand() {
+    let requirements = json!([{"key": label::CAPACITY_TYPE, "operator": "In", "values": ["spot", "on-demand"]},
+                              {"key": label::INSTANCE_TYPE, "operator": "In", "values": ["m6i.large"]},
+                              {"key": label::ZONE, "operator": "In", "values": ["us-west-2a"]}]);
+    let setup = Setup::with_pool(json!({"template": {"spec": {"requirements": requirements}}}));
+    let cluster = TestCluster::begin(setup).await;
+    let failure = CloudError::Ambiguous { message: "InternalError: An internal error has occurred".to_owned() };
+    // As often as an attempt is sent.
+    cluster.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, Effect::Refuse(failure), 7));
+    cluster.deploy("web", 1, 700);
+    let took = cluster.until("an instance is launched", 5 * MINUTE, bought).await;
+    // A minute of requests, and two minutes of look-ups.
+    assert!((180..=210).contains(&took.as_secs()), "{took:?}");
+    let paid: Vec<_> = cluster.world.living_instances().values().map(|machine| machine.capacity_type).collect();
+    assert_eq!(paid, [CapacityType::OnDemand]);
+    assert_eq!(instances_ever_launched(&cluster.world).len(), 1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_part_that_could_be_had_is_kept_and_the_rest_is_planned_again() {
     let cluster = TestCluster::usual().await;

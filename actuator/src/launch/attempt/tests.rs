@@ -64,9 +64,9 @@ fn raised_attempt_has_its_own_token_and_tags_and_otherwise_the_same_request() {
     let expected = FleetRequest { client_token: "g-2".to_owned(), tags: group().tags(2).into(), ..request() };
     assert_eq!((raised.number, &raised.request), (2, &expected));
 
-    let after_requests = Attempt { sent: 7, throttled: 3, ..first() }.raised(&group(), START.plus(Millis(1)));
-    let state = (after_requests.started, after_requests.sent, after_requests.throttled, after_requests.maybe_bought);
-    assert_eq!(state, (START.plus(Millis(1)), 0, 3, false), "its age and its pauses count from now");
+    let earlier = Attempt { sent: 7, throttled: 3, maybe_bought: true, internal_errors: 2, ..first() };
+    let expected = Attempt { throttled: 3, started: START.plus(Millis(1)), ..raised };
+    assert_eq!(earlier.raised(&group(), START.plus(Millis(1))), expected, "its age and its pauses count from now");
 }
 
 #[test]
@@ -76,6 +76,21 @@ fn lost_response_is_resent_with_the_same_token_and_backoff() {
     let seconds = [1, 2, 4, 8, 16, 32, 60, 60];
     assert_eq!(pauses, seconds.map(|s| Decision::Send { after: Millis::from_seconds(s) }));
     assert_eq!(attempt.number, 1);
+}
+
+#[test]
+fn a_request_that_ec2_answers_by_internal_errors_is_looked_up_after_a_minute() {
+    for code in INTERNAL_ERRORS {
+        let internal = || Err(CloudError::Ambiguous { message: format!("{code}: An internal error has occurred") });
+        let mut attempt = first();
+        let pauses: Vec<Decision> = (0..6).map(|_| after_sending(&mut attempt, internal(), START)).collect();
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32].map(|s| Decision::Send { after: Millis::from_seconds(s) }));
+        // No response at all says nothing about EC2.
+        let _ = after_sending(&mut attempt, Err(lost()), START);
+        assert!(!attempt.fails_in_ec2());
+        assert_eq!(after_sending(&mut attempt, internal(), START), Decision::LookUp { after: Millis(0) });
+        assert!(attempt.fails_in_ec2() && attempt.maybe_bought && attempt.number == FIRST_ATTEMPT);
+    }
 }
 
 #[test]
