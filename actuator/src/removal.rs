@@ -32,8 +32,8 @@ use facts::{Obstacle, RemovalObjects, RemovalView};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use lookup::{
-    claim_of, counts_pod_events, expected_pods, expires, has_new_pod_event, is_expired, long_drained, pool_of,
-    pods_to_move, removal_objects,
+    claim_of, counts_pod_events, expected_pods, expires, has_new_pod_event, is_expired, long_drained, pods_to_move,
+    pool_of, removal_objects,
 };
 use plimsoll_api::NodeClaim;
 use plimsoll_api::condition::node_claim::{CONDITIONS, DISRUPTION_REASON};

@@ -61,9 +61,8 @@ fn shape_errors((index, shape): (usize, &wire::PodShape)) -> impl Iterator<Item 
     let counts_pods = shape.requests.iter().any(|it| it.name == PODS && it.amount != 0);
     let no_pods = (!counts_pods).then(|| ("requests".to_owned(), "has no \"pods\", of which a pod takes 1".to_owned()));
     let ports = shape.host_ports.iter().enumerate().filter(|(_, it)| !PROTOCOLS.contains(&it.protocol.as_str()));
-    let ports = ports.map(|(place, _)| {
-        (format!("host_ports[{place}].protocol"), format!("is not one of {}", PROTOCOLS.join(", ")))
-    });
+    let ports = ports
+        .map(|(place, _)| (format!("host_ports[{place}].protocol"), format!("is not one of {}", PROTOCOLS.join(", "))));
     let spreads = shape.topology_spread.iter().enumerate().flat_map(|(place, spread)| {
         spread_faults(spread).map(move |(field, fault)| (format!("topology_spread[{place}].{field}"), fault))
     });

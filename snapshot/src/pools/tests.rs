@@ -130,7 +130,8 @@ fn a_pool_whose_partition_its_class_does_not_have_launches_nothing() {
     let none = format!("it requires {key} In [1], but EC2NodeClass \"default\" selects no partition placement group");
     assert_eq!(message(&first, class("True")).as_ref(), Some(&none));
     assert_eq!(message(&first, group("cluster", None)).as_ref(), Some(&none));
-    let few = format!("it requires {key} In [4], but placement group pg-1 of EC2NodeClass \"default\" has 3 partitions");
+    let few =
+        format!("it requires {key} In [4], but placement group pg-1 of EC2NodeClass \"default\" has 3 partitions");
     assert_eq!(message(&fourth, group("partition", Some(3))), Some(few));
     assert_eq!(message(&first, group("partition", Some(3))), None);
     assert_eq!(message(&fourth, selecting(&Value::Null)), None, "the group is not known");
