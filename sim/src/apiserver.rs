@@ -66,6 +66,15 @@ pub struct Audit {
     pub name: String,
     /// HTTP status code of the response.
     pub code: u16,
+    /// Revision of the store after the request, if the request changed something.
+    pub revision: Option<u64>,
+}
+
+#[derive(Debug, Default)]
+struct AuditLog {
+    entries: VecDeque<Audit>,
+    /// Number of entries that were dropped.
+    dropped: usize,
 }
 
 struct Inner {
@@ -75,7 +84,7 @@ struct Inner {
     clock: Clock,
     faults: Faults,
     minor: AtomicU32,
-    audit: Mutex<VecDeque<Audit>>,
+    audit: Mutex<AuditLog>,
 }
 
 /// An in-memory Kubernetes API server. Cheap to clone; clones share one server.
@@ -96,7 +105,7 @@ impl ApiServer {
     pub fn new(seed: u64, clock: Clock) -> Self {
         let store = Mutex::new(Store::new(seed, clock.now()));
         let changed = ResourceId::all().map(|_| signal::Sender::default()).collect();
-        let audit = Mutex::new(VecDeque::new());
+        let audit = Mutex::new(AuditLog::default());
         Self {
             inner: Arc::new(Inner {
                 store,
@@ -186,14 +195,24 @@ impl ApiServer {
     /// Audit log, oldest entry first.
     #[must_use]
     pub fn audit(&self) -> Vec<Audit> {
-        self.inner.audit.lock().iter().cloned().collect()
+        self.inner.audit.lock().entries.iter().cloned().collect()
+    }
+
+    /// Entries of the audit log after the first `seen` that pass a test, and the number of all entries so far.
+    pub fn audit_since(&self, seen: usize, test: impl Fn(&Audit) -> bool) -> (Vec<Audit>, usize) {
+        let log = self.inner.audit.lock();
+        let AuditLog { entries, dropped } = &*log;
+        let first = seen.saturating_sub(*dropped).min(entries.len());
+        let passed = entries.range(first..).filter(|entry| test(entry)).cloned().collect();
+        (passed, dropped + entries.len())
     }
 
     fn note(&self, entry: Audit) {
         let mut audit = self.inner.audit.lock();
-        if audit.len() == AUDIT_MAX {
-            audit.pop_front();
+        if audit.entries.len() == AUDIT_MAX {
+            audit.entries.pop_front();
+            audit.dropped += 1;
         }
-        audit.push_back(entry);
+        audit.entries.push_back(entry);
     }
 }

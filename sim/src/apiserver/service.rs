@@ -103,21 +103,19 @@ impl Port {
         let after = match self.before(faults.effects(&about)).await? {
             Before::Proceed(after) => after,
             Before::Refused(error) => {
-                self.note(&call, name, error.code);
+                self.note(&call, name, error.code, None);
                 return Ok(error_answer(&error));
             }
             Before::Late(time) => {
                 let port = self.clone();
                 tokio::spawn(async move {
                     tokio::time::sleep(time).await;
-                    let answer = answer_of(port.handle(&call));
-                    port.note(&call, name, answer.status().as_u16());
+                    drop(port.handle_and_note(&call, name));
                 });
                 return Err(BrokenConnection.into());
             }
         };
-        let answer = answer_of(self.handle(&call));
-        self.note(&call, name, answer.status().as_u16());
+        let answer = self.handle_and_note(&call, name);
         if let Some(gate) = after.gate {
             gate.pass().await;
         }
@@ -141,7 +139,15 @@ impl Port {
         Ok(Before::Proceed(after))
     }
 
-    fn note(&self, call: &Call, name: String, code: u16) {
+    fn handle_and_note(&self, call: &Call, name: String) -> Response<Answer> {
+        let before = self.server.read(Store::revision);
+        let answer = answer_of(self.handle(call));
+        let revision = Some(self.server.read(Store::revision)).filter(|after| *after > before);
+        self.note(call, name, answer.status().as_u16(), revision);
+        answer
+    }
+
+    fn note(&self, call: &Call, name: String, code: u16, revision: Option<u64>) {
         self.server.note(Audit {
             sent: call.sent,
             at: self.server.now(),
@@ -152,6 +158,7 @@ impl Port {
             namespace: call.target.namespace.clone(),
             name,
             code,
+            revision,
         });
     }
 

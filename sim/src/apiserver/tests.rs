@@ -1,5 +1,6 @@
 use super::faults::{Effect, Gate, Matcher, Partition};
 use super::request::Verb;
+use super::store::Store;
 use super::{ApiServer, ResourceId};
 use crate::clock;
 use futures::{Stream, StreamExt, TryStreamExt};
@@ -220,6 +221,11 @@ async fn the_audit_says_who_did_what() {
         .collect();
     let entry = |verb, name: &str, code| ("mine".to_owned(), verb, ResourceId::CONFIG_MAPS, name.to_owned(), code);
     assert_eq!(seen, [entry(Verb::Create, "a", 201), entry(Verb::Create, "a", 409), entry(Verb::Get, "b", 404)]);
+    // Only the first request changed something.
+    let (since, count) = server.audit_since(1, |entry| entry.verb == Verb::Create);
+    assert_eq!((since.len(), count), (1, 3));
+    let revisions: Vec<_> = server.audit().into_iter().map(|entry| entry.revision).collect();
+    assert_eq!(revisions, [Some(server.read(Store::revision)), None, None]);
 }
 
 #[tokio::test(start_paused = true)]

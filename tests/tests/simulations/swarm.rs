@@ -1,10 +1,13 @@
 //! Swarm: each seed selects its own cluster, workloads, faults and rates, because some faults mask others if all are
 //! active. `cargo xtask sim` runs many seeds.
 
+mod capacity;
 mod config;
 mod convergence;
 mod events;
 mod faults;
+mod protection;
+mod watches;
 mod workloads;
 
 use crate::faulty_planner;

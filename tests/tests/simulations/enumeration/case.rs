@@ -135,6 +135,8 @@ named! {
         CrashDamaged => "crash-damaged",
         /// An instance is protected from termination for a while.
         Protected => "protected",
+        /// As `Late`, and meanwhile a user protects the pods of the nodes that are being removed.
+        LateProtected => "late-protected",
     }
 }
 
@@ -142,6 +144,12 @@ impl WriteFault {
     /// Whether the fault is an event around the write. These are injected at fewer writes.
     pub(super) fn is_event(self) -> bool {
         !matches!(self, Self::CrashBefore | Self::CrashAfter | Self::AnswerLost | Self::Late)
+    }
+
+    /// Whether the fault makes sense at such a write: the protection of pods revokes only deletions of NodeClaims.
+    pub(super) fn concerns(self, operation: Operation) -> bool {
+        let deletion = Operation::Cluster { verb: Verb::Delete, resource: "nodeclaims", subresource: "" };
+        self != Self::LateProtected || operation == deletion
     }
 }
 

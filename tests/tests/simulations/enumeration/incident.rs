@@ -17,6 +17,8 @@ use tokio::time::Instant;
 const STALL: Duration = Duration::from_secs(40);
 /// Time for which an annotation stays corrupted.
 const DAMAGE: Duration = MINUTE;
+/// Time for which pods are protected: longer than a late write.
+const PROTECTED_PODS: Duration = MINUTE;
 /// Time for which an instance is protected from termination.
 const PROTECTION: Duration = Duration::from_secs(10 * 60);
 /// Time limit for the termination of other instances meanwhile, from the deletion of their NodeClaims.
@@ -38,6 +40,7 @@ enum Phase {
     Stalled { rule: RuleId, until: Instant },
     Damaged { claim: String, annotation: &'static str, mended: Value, until: Instant },
     Protected { instance: String, since: Instant },
+    ProtectedPods { pods: Vec<String>, until: Instant },
     Over,
 }
 
@@ -132,10 +135,18 @@ impl Incident {
                     self.phase = Phase::Protected { instance, since: now };
                 }
             }
+            WriteFault::LateProtected => {
+                let pods = pods_on_nodes_in_removal(cluster);
+                pods.iter().for_each(|pod| protect(cluster, pod, &json!("true")));
+                self.phase = Phase::ProtectedPods { pods, until: now + PROTECTED_PODS };
+            }
             WriteFault::AnswerLost | WriteFault::Late => {}
         }
         // A crashed process gets no response.
-        if matches!(self.fault, WriteFault::LeaseDeleted | WriteFault::ClaimDeleted | WriteFault::Protected) {
+        if matches!(
+            self.fault,
+            WriteFault::LeaseDeleted | WriteFault::ClaimDeleted | WriteFault::Protected | WriteFault::LateProtected
+        ) {
             self.gate.open();
         }
     }
@@ -161,6 +172,10 @@ impl Incident {
             }
             Phase::Damaged { claim, annotation, mended, until } if now >= *until => {
                 annotate(cluster, claim, annotation, mended);
+                true
+            }
+            Phase::ProtectedPods { pods, until } if now >= *until => {
+                pods.iter().for_each(|pod| protect(cluster, pod, &Value::Null));
                 true
             }
             Phase::Protected { instance, since } => {
@@ -196,6 +211,26 @@ impl Incident {
 fn instance_of(claim: &Value) -> Option<String> {
     let id = object::text(claim, &["status", "providerID"]).rsplit('/').next().unwrap_or_default();
     (!id.is_empty()).then(|| id.to_owned())
+}
+
+/// Pods on nodes whose removal is in progress, and whose NodeClaims are not deleted yet.
+fn pods_on_nodes_in_removal(cluster: &TestCluster) -> Vec<String> {
+    let is_removed =
+        |claim: &Value| !object::is_deleting(claim) && object::annotation(claim, annotation::REMOVAL).is_some();
+    let claims = cluster.claims();
+    let nodes: BTreeSet<&str> = claims
+        .iter()
+        .filter(|claim| is_removed(claim))
+        .map(|claim| object::text(claim, &["status", "nodeName"]))
+        .collect();
+    let mut pods = cluster.world.all(ResourceId::PODS);
+    pods.retain(|pod| nodes.contains(object::text(pod, &["spec", "nodeName"])));
+    pods.iter().map(|pod| object::name(pod).to_owned()).collect()
+}
+
+fn protect(cluster: &TestCluster, pod: &str, value: &Value) {
+    let patch = json!({"metadata": {"annotations": {annotation::DO_NOT_DISRUPT: value}}});
+    drop(cluster.world.patch(ResourceId::PODS, pod, patch));
 }
 
 fn annotate(cluster: &TestCluster, claim: &str, annotation: &str, value: &Value) {

@@ -81,7 +81,9 @@ pub(super) async fn play(case: &Case) {
         Fault::Write { fault: WriteFault::CrashDeleted, .. } => flow.purchases(),
         _ => 0,
     };
-    flow.check(&cluster, mark.revision, deleted);
+    // A removal that is undone because of its pods may launch another replacement later.
+    let undone = matches!(fault, Fault::Write { fault: WriteFault::LateProtected, .. });
+    flow.check(&cluster, mark.revision, deleted + usize::from(undone));
     flow.end(&cluster);
     cluster.until_empty(45 * MINUTE).await;
     oracle::at_the_end(&cluster, deleted + flow.strays());
@@ -109,7 +111,7 @@ fn arm(cluster: &TestCluster, fault: &Fault) -> Option<Incident> {
                     let effect = match fault {
                         WriteFault::CrashBefore => Effect::HoldBefore(gate.clone()),
                         WriteFault::AnswerLost => Effect::LoseAnswer,
-                        WriteFault::Late => Effect::Late(LATE),
+                        WriteFault::Late | WriteFault::LateProtected => Effect::Late(LATE),
                         _ => Effect::HoldAfter(gate.clone()),
                     };
                     let write = Matcher {
@@ -119,7 +121,11 @@ fn arm(cluster: &TestCluster, fault: &Fault) -> Option<Incident> {
                         subresource: Some(subresource),
                         name: None,
                     };
-                    cluster.world.server().faults().nth(*number, write, effect);
+                    let faults = cluster.world.server().faults();
+                    if *fault == WriteFault::LateProtected {
+                        faults.nth(*number, write.clone(), Effect::HoldBefore(gate.clone()));
+                    }
+                    faults.nth(*number, write, effect);
                 }
                 Operation::Cloud(action) => {
                     let effect = match fault {

@@ -25,7 +25,8 @@ pub(super) async fn cases(flow: Flow) -> Vec<Case> {
         let is_lease = matches!(operation, Operation::Cluster { resource: "leases", .. });
         let most = if is_lease { RENEWALS } else { u32::MAX };
         for number in 1..=count.min(most) {
-            let is_tried = |fault: &WriteFault| !fault.is_event() || (operation.is_central() && number <= EVENTS);
+            let has_events = operation.is_central() && number <= EVENTS;
+            let is_tried = |fault: &WriteFault| fault.concerns(operation) && (!fault.is_event() || has_events);
             for fault in WriteFault::ALL.iter().copied().filter(is_tried) {
                 faults.push(Fault::Write { client: client.clone(), operation, number, fault });
             }

@@ -108,6 +108,7 @@ impl Config {
         let timings = Timings::drawn(later);
         faults.extend(faults::of_reports(later));
         events.extend(Kind::LATER.into_iter().filter(|_| later.chance(300)));
+        faults.extend(faults::of_late_writes(later));
         Self {
             seed,
             capacity_types: pick(rng, &[&["spot", "on-demand"][..], &["on-demand"], &["spot"]]),

@@ -1,14 +1,14 @@
 //! Single events: failures, and actions of users and administrators.
 
 use super::workloads::Workloads;
+use super::{capacity, faults, protection, watches};
 use crate::random_faults::one_of;
 use plimsoll_actuator::ports::CloudError;
-use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::names::lease;
 use plimsoll_sim::apiserver::faults::{Effect, Matcher, Partition, RuleId};
 use plimsoll_sim::apiserver::store::{DeleteOptions, Write};
 use plimsoll_sim::apiserver::{ResourceId, object};
-use plimsoll_sim::cloud::{Action, Capacity, Cut, Effect as CloudEffect, Faults, Pool};
+use plimsoll_sim::cloud::{Action, Cut, Effect as CloudEffect, Faults};
 use plimsoll_sim::plimsoll::Role;
 use plimsoll_sim::seed::Rng;
 use plimsoll_tests::TestCluster;
@@ -61,6 +61,9 @@ pub(super) enum Kind {
     HideZone,
     BreakImages,
     FloodQueue,
+    LateDeletions,
+    ProtectPod,
+    DistortWatches,
 }
 
 impl Kind {
@@ -87,7 +90,7 @@ impl Kind {
         Self::RevokeTerminations,
     ];
     /// Kinds that the second generator of a seed chooses from.
-    pub(super) const LATER: [Self; 15] = [
+    pub(super) const LATER: [Self; 18] = [
         Self::IsolateScheduler,
         Self::CutFromServer,
         Self::CutFromCloud,
@@ -103,6 +106,9 @@ impl Kind {
         Self::HideZone,
         Self::BreakImages,
         Self::FloodQueue,
+        Self::LateDeletions,
+        Self::ProtectPod,
+        Self::DistortWatches,
     ];
 }
 
@@ -116,6 +122,8 @@ pub(super) struct Events {
     /// Kubelets that are stopped.
     stopped: Vec<String>,
     cordoned: Vec<String>,
+    /// Pods that must not be disrupted for a while.
+    protected: Vec<String>,
     /// The pool, if it was deleted.
     pool: Option<Value>,
     edits: u32,
@@ -157,7 +165,7 @@ impl Events {
             Kind::EditPool => self.edit_pool(cluster),
             Kind::DamageAnnotation => self.damage_annotation(cluster, rng),
             Kind::StallClaims => self.stall_claims(cluster),
-            Kind::TakeCapacity => take_capacity(cluster, rng),
+            Kind::TakeCapacity => capacity::take(cluster, rng),
             Kind::RevokeLaunches => revoke(cluster, Action::CreateFleet),
             Kind::RevokeTerminations => revoke(cluster, Action::TerminateInstances),
             Kind::IsolateScheduler => self.isolate(cluster, rng, Role::Scheduler),
@@ -191,7 +199,7 @@ impl Events {
             }
             Kind::DeletePool => self.delete_pool(cluster),
             Kind::Cordon => self.cordon(cluster, rng),
-            Kind::ScarceCapacity => make_capacity_scarce(cluster, rng),
+            Kind::ScarceCapacity => capacity::make_scarce(cluster, rng),
             Kind::HideZone => cluster.world.ec2.with(|cloud, _| {
                 let zones: Vec<String> = cloud.subnets.values().map(|subnet| subnet.zone.clone()).collect();
                 cloud.hidden_zones.extend(one_of(rng, &zones).cloned());
@@ -205,6 +213,9 @@ impl Events {
                     cloud.queue.send("", &format!("{{\"foreign\": {number}}}"), now);
                 }
             }),
+            Kind::LateDeletions => self.make_deletions_late(cluster),
+            Kind::ProtectPod => self.protected.extend(protection::protect_one(cluster, rng)),
+            Kind::DistortWatches => watches::distort(cluster, rng),
         }
     }
 
@@ -237,6 +248,13 @@ impl Events {
         let claims = Matcher { resource: Some("nodeclaims"), ..Matcher::default() };
         let stall = Effect::Delay(Duration::from_secs(30));
         self.rules.push(cluster.world.server().faults().always(claims, stall));
+    }
+
+    /// Deletions get no response, so that what comes meanwhile may revoke them, and take effect later.
+    fn make_deletions_late(&mut self, cluster: &TestCluster) {
+        let faults = cluster.world.server().faults();
+        let rules = faults::deletions().into_iter().map(|matcher| faults.always(matcher, Effect::Late(faults::LATE)));
+        self.rules.extend(rules);
     }
 
     fn stop_kubelet(&mut self, cluster: &TestCluster, rng: &mut Rng) {
@@ -294,6 +312,8 @@ impl Events {
         for name in self.stopped.drain(..) {
             cluster.world.cluster.kubelets.resume(&name);
         }
+        faults.end_distortions();
+        self.protected.drain(..).for_each(|pod| protection::end(cluster, &pod));
         for name in self.cordoned.drain(..) {
             drop(cluster.world.patch(ResourceId::NODES, &name, json!({"spec": {"unschedulable": null}})));
         }
@@ -332,31 +352,6 @@ fn on_object(cluster: &TestCluster, rng: &mut Rng, resource: ResourceId, act: im
     if let Some(name) = one_of(rng, &names) {
         act(cluster, name);
     }
-}
-
-fn take_capacity(cluster: &TestCluster, rng: &mut Rng) {
-    cluster.world.ec2.with(|cloud, _| {
-        let types = ["m6i.large", "m6i.xlarge", "m6i.2xlarge", "c6i.large", "c6i.xlarge"];
-        let taken = one_of(rng, &types).copied().unwrap_or_default();
-        let zones: Vec<String> = cloud.subnets.values().map(|subnet| subnet.zone.clone()).collect();
-        for zone in zones {
-            for capacity_type in [CapacityType::Spot, CapacityType::OnDemand] {
-                cloud.limit(Pool::new(taken, &zone, capacity_type), Capacity::Instances(0));
-            }
-        }
-    });
-}
-
-fn make_capacity_scarce(cluster: &TestCluster, rng: &mut Rng) {
-    cluster.world.ec2.with(|cloud, _| {
-        let pools: Vec<(String, String)> = cloud.offers.keys().cloned().collect();
-        for (instance_type, zone) in pools {
-            for capacity_type in [CapacityType::Spot, CapacityType::OnDemand] {
-                let left = u32::try_from(rng.below(3)).unwrap_or_default();
-                cloud.limit(Pool::new(&instance_type, &zone, capacity_type), Capacity::Instances(left));
-            }
-        }
-    });
 }
 
 fn delete_lease(cluster: &TestCluster, name: &str) {

@@ -36,6 +36,8 @@ pub(super) enum Fault {
     CloudMissing,
     QueueTwice,
     QueueLate,
+    LateDeletion,
+    LateAnyWrite,
 }
 
 /// Faults with their default rates in per mille.
@@ -60,6 +62,11 @@ const FAULTS: [(Fault, u32); 14] = [
 const REPORT_FAULTS: [(Fault, u32); 3] =
     [(Fault::CloudMissing, 20), (Fault::QueueTwice, 300), (Fault::QueueLate, 1000)];
 
+/// Writes that take effect late, with their default rates in per mille. Deletions and evictions are rare.
+const LATE_FAULTS: [(Fault, u32); 2] = [(Fault::LateDeletion, 200), (Fault::LateAnyWrite, 10)];
+
+/// Delay of late writes: longer than any time-out of a write.
+pub(super) const LATE: Duration = Duration::from_secs(20);
 /// Maximum delay of a message of the queue.
 const MESSAGE_DELAY: Millis = Millis::from_seconds(30);
 
@@ -81,6 +88,15 @@ pub(super) fn of_calls(rng: &mut Rng) -> Vec<Rate> {
 
 pub(super) fn of_reports(rng: &mut Rng) -> Vec<Rate> {
     some(rng, &REPORT_FAULTS)
+}
+
+pub(super) fn of_late_writes(rng: &mut Rng) -> Vec<Rate> {
+    some(rng, &LATE_FAULTS)
+}
+
+/// Deletions of NodeClaims, Nodes and pods.
+pub(super) fn deletions() -> [Matcher; 3] {
+    ["nodeclaims", "nodes", "pods"].map(|resource| Matcher::of(Verb::Delete, resource))
 }
 
 impl Rate {
@@ -105,8 +121,8 @@ impl Rate {
             Fault::Throttle => kube(Matcher::default(), Effect::throttle(1)),
             Fault::Delay => kube(Matcher::default(), Effect::Delay(Duration::from_millis(300))),
             Fault::LateWrite => {
-                kube(Matcher { verb: Some(Verb::Create), ..claims() }, Effect::Late(second(20)));
-                kube(Matcher { verb: Some(Verb::Patch), ..claims() }, Effect::Late(second(20)));
+                kube(Matcher { verb: Some(Verb::Create), ..claims() }, Effect::Late(LATE));
+                kube(Matcher { verb: Some(Verb::Patch), ..claims() }, Effect::Late(LATE));
             }
             Fault::SlowClaims => kube(claims(), Effect::Delay(second(5))),
             Fault::Conflict => kube(Matcher { verb: Some(Verb::Patch), ..claims() }, Effect::conflict()),
@@ -120,6 +136,15 @@ impl Rate {
                 cloud(None, CloudEffect::Refuse(denied));
             }
             Fault::CloudMissing => cluster.world.ec2.faults(|faults| faults.miss_instances(per_mille)),
+            Fault::LateDeletion => {
+                let eviction = Matcher { subresource: Some("eviction"), ..Matcher::of(Verb::Create, "pods") };
+                deletions().into_iter().chain([eviction]).for_each(|matcher| kube(matcher, Effect::Late(LATE)));
+            }
+            Fault::LateAnyWrite => {
+                for verb in [Verb::Create, Verb::Update, Verb::Patch] {
+                    kube(Matcher { verb: Some(verb), ..Matcher::default() }, Effect::Late(LATE));
+                }
+            }
             Fault::QueueTwice => queue(|disorder, per_mille| disorder.twice = per_mille),
             Fault::QueueLate => queue(|disorder, _| disorder.delay = MESSAGE_DELAY),
         }
