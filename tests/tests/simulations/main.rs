@@ -27,6 +27,7 @@ mod leaders;
 mod leases_deleted;
 mod limits;
 mod nominations;
+mod observer;
 mod oracle;
 mod placement_groups;
 mod random_faults;

@@ -6,11 +6,13 @@ mod config;
 mod convergence;
 mod events;
 mod faults;
+mod ledger;
 mod protection;
 mod watches;
 mod workloads;
 
 use crate::faulty_planner;
+use crate::observer::{Budget, Observer};
 use crate::oracle;
 use config::{Config, LIMIT};
 use events::Events;
@@ -24,12 +26,13 @@ const ROUNDS: u64 = 6;
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 /// Lets time pass and checks the invariants.
-async fn pass(cluster: &TestCluster, time: Duration) {
+async fn pass(cluster: &TestCluster, observer: &mut Observer, time: Duration) {
     let mut remaining = time;
     while !remaining.is_zero() {
         let step = remaining.min(LOOK_EVERY);
         cluster.pass(step).await;
         oracle::always(cluster);
+        observer.look(cluster);
         remaining -= step;
     }
 }
@@ -42,16 +45,17 @@ async fn run(seed: u64) {
     let mut rng = Rng::new(seed ^ 0x5eed);
     config.let_things_go_wrong(&cluster);
     let mut events = Events::default();
+    let mut observer = Observer::with_budget(Budget::parse(config.budget).unwrap());
     config.deploy_faulty(&cluster);
     for round in 0..ROUNDS {
         config.workloads.deploy(&cluster, &mut rng, round);
-        pass(&cluster, Duration::from_millis(rng.below(20_000))).await;
+        pass(&cluster, &mut observer, Duration::from_millis(rng.below(20_000))).await;
         if let Some(kind) = config.pick_event(&mut rng) {
             // `cargo xtask sim` reads this line. Lines of a cluster's summary start with `event`.
             println!("injected event {kind:?}");
             events.inject(kind, &mut cluster, &mut rng);
         }
-        pass(&cluster, Duration::from_millis(rng.below(60_000))).await;
+        pass(&cluster, &mut observer, Duration::from_millis(rng.below(60_000))).await;
         if rng.chance(500) {
             events.end(&cluster);
         }
@@ -61,11 +65,13 @@ async fn run(seed: u64) {
     let pods = config.workloads.deploy_final(&cluster);
     faulty_planner::until_others_run(&cluster, pods, 30 * MINUTE).await;
     faulty_planner::until_told(&cluster, 5 * MINUTE).await;
-    convergence::check(&cluster, &config).await;
+    convergence::check(&cluster, &mut observer, &config).await;
+    ledger::check(&cluster).await;
     config.end_faulty(&cluster);
     oracle::limits(&cluster, LIMIT);
     config.workloads.scale_to_nothing(&cluster);
     cluster.until_empty(45 * MINUTE).await;
+    observer.look(&cluster);
     oracle::at_the_end(&cluster, events.surplus());
     oracle::fenced(&cluster.world);
 }

@@ -3,6 +3,7 @@
 use super::case::{Case, Fault, Operation, WatchFault, WriteFault};
 use super::flow::Flow;
 use super::incident::Incident;
+use crate::observer::Observer;
 use crate::oracle;
 use plimsoll_sim::apiserver::faults::{Distortion, Effect, Gate, Matcher, WatchMatcher};
 use plimsoll_sim::apiserver::store::Store;
@@ -45,6 +46,7 @@ pub(super) async fn settle(flow: Flow, cluster: &mut TestCluster, mut incident: 
     let started = Instant::now();
     let mut done_since: Option<Instant> = None;
     let mut second = Some(started + flow.second_act_after());
+    let mut observer = Observer::default();
     loop {
         match &mut incident {
             Some(incident) => incident.pass(cluster, LOOK_EVERY).await,
@@ -55,6 +57,7 @@ pub(super) async fn settle(flow: Flow, cluster: &mut TestCluster, mut incident: 
             flow.act_again(cluster);
         }
         oracle::always(cluster);
+        observer.look(cluster);
         let is_over =
             second.is_none() && incident.as_ref().is_none_or(Incident::is_over) && flow.is_done(&cluster.world);
         done_since = if is_over { done_since.or(Some(Instant::now())) } else { None };

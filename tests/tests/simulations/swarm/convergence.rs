@@ -2,6 +2,7 @@
 //! new cluster for the same pods.
 
 use super::config::Config;
+use crate::observer::Observer;
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::names::taint;
 use plimsoll_sim::apiserver::{ResourceId, object};
@@ -22,8 +23,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(30);
 const MOST_PERCENT: i64 = 105;
 
 /// Waits until the cluster is settled, and checks its cost if it must be low.
-pub(super) async fn check(cluster: &TestCluster, config: &Config) {
-    until_settled(cluster).await;
+pub(super) async fn check(cluster: &TestCluster, observer: &mut Observer, config: &Config) {
+    until_settled(cluster, observer).await;
     let is_postponed = |taint: &Value| taint["key"] == taint::REMOVAL_POSTPONED;
     let nodes = cluster.world.all(ResourceId::NODES);
     let postponed =
@@ -38,7 +39,7 @@ pub(super) async fn check(cluster: &TestCluster, config: &Config) {
     assert!(cost.0 <= most, "the cost stays at {cost:?}, a new cluster costs {fresh:?}\n{}", cluster.summary());
 }
 
-async fn until_settled(cluster: &TestCluster) {
+async fn until_settled(cluster: &TestCluster, observer: &mut Observer) {
     let claims = || -> BTreeSet<String> {
         let all = cluster.world.all(ResourceId::NODE_CLAIMS);
         all.iter().filter(|claim| !object::is_deleting(claim)).map(|claim| object::uid(claim).to_owned()).collect()
@@ -47,7 +48,7 @@ async fn until_settled(cluster: &TestCluster) {
     let (mut known, mut since) = (claims(), started);
     while since.elapsed() < QUIET {
         assert!(started.elapsed() < LIMIT, "nodes are launched and removed without an end\n{}", cluster.summary());
-        super::pass(cluster, LOOK_EVERY).await;
+        super::pass(cluster, observer, LOOK_EVERY).await;
         let now = claims();
         if now != known {
             (known, since) = (now, Instant::now());

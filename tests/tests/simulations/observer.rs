@@ -1,0 +1,188 @@
+//! Checks each change that actuators make, from the records of the API server and the cloud. No product code decides
+//! what is right.
+//!
+//! An actuator acts on what it knew a moment ago, and its requests may take effect late. So the checks allow for what
+//! may have changed in the meantime.
+
+mod budget;
+mod removal;
+mod tests;
+
+pub(super) use budget::Budget;
+
+use plimsoll_model::names::annotation;
+use plimsoll_sim::apiserver::request::Verb;
+use plimsoll_sim::apiserver::store::{ChangeKind, Event, Object};
+use plimsoll_sim::apiserver::{Audit, ResourceId, object};
+use plimsoll_sim::world::World;
+use plimsoll_tests::TestCluster;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Time after which an actuator knows of a change, and requests from before the change have taken effect: events lag by
+/// up to 20 s, and late writes take as long.
+const SETTLED: Duration = Duration::from_secs(120);
+/// A write that takes longer got no response in time.
+const ANSWERED: Duration = Duration::from_secs(5);
+
+/// State of the observed objects, replayed from their changes.
+#[derive(Debug, Default)]
+pub(super) struct Observer {
+    /// Number of entries of the audit log, and revision, up to which changes were checked.
+    requests: usize,
+    revision: u64,
+    /// By name.
+    claims: BTreeMap<String, Object>,
+    nodes: BTreeMap<String, Object>,
+    /// UIDs of pods that were created with the annotation do-not-disrupt.
+    protected: BTreeSet<String>,
+    /// Ids of the actions whose NodeClaims have been in service.
+    in_service: BTreeSet<String>,
+    /// UIDs of NodeClaims that were created late, or whose removal command was written late: after the time-out of the
+    /// request. The leader that follows need not know such a write.
+    late: BTreeSet<String>,
+    /// Largest number of NodeClaims so far.
+    most_claims: usize,
+    /// Disruption budget of the pool, if it is checked.
+    budget: Option<Budget>,
+}
+
+impl Observer {
+    /// An observer that also checks the disruption budget of the only pool, which has no other.
+    pub(super) fn with_budget(budget: Budget) -> Self {
+        Self { budget: Some(budget), ..Self::default() }
+    }
+
+    /// Checks all changes since the last call. It is called often enough that the history has them all.
+    pub(super) fn look(&mut self, cluster: &TestCluster) {
+        let server = cluster.world.server();
+        let is_effect = |entry: &Audit| entry.revision.is_some() && entry.client.starts_with("actuator");
+        let (requests, seen) = server.audit_since(self.requests, is_effect);
+        self.requests = seen;
+        let requests: BTreeMap<u64, Audit> =
+            requests.into_iter().filter_map(|entry| Some((entry.revision?, entry))).collect();
+        let since = self.revision;
+        let (mut changes, revision) = server.read(|store| {
+            let mut changes: Vec<(ResourceId, Arc<Event>)> = Vec::new();
+            for resource in [ResourceId::NODE_CLAIMS, ResourceId::NODES, ResourceId::PODS] {
+                let events = store.events_after(resource, since).unwrap();
+                changes.extend(events.map(|event| (resource, Arc::clone(event))));
+            }
+            (changes, store.revision())
+        });
+        self.revision = revision;
+        changes.sort_by_key(|(_, event)| event.revision);
+        for (resource, event) in &changes {
+            let problem = self.check(&cluster.world, *resource, event, requests.get(&event.revision)).err();
+            assert!(problem.is_none(), "{}\n{}", problem.unwrap_or_default(), cluster.summary());
+        }
+    }
+
+    /// Checks a change, which `by` made if it was an actuator.
+    fn check(&mut self, world: &World, resource: ResourceId, event: &Event, by: Option<&Audit>) -> Result<(), String> {
+        if resource == ResourceId::NODES {
+            keep(&mut self.nodes, event);
+            return Ok(());
+        }
+        if resource == ResourceId::PODS {
+            return self.check_pod(event, by);
+        }
+        if let Some(by) = by {
+            self.check_epoch(event, by)?;
+            self.check_removal(world, event, by)?;
+        }
+        keep(&mut self.claims, event);
+        self.most_claims = self.most_claims.max(self.claims.len());
+        if object::condition_is_true(&event.object, "Initialized") {
+            self.in_service.extend(object::annotation(&event.object, annotation::ACTION_ID).map(str::to_owned));
+        }
+        by.map_or(Ok(()), |by| self.check_budget(event, by))
+    }
+
+    /// A NodeClaim is created under no older epoch than the others, also if users have deleted the Lease: the leader
+    /// has read their epochs. A late write is that of a former leader.
+    fn check_epoch(&mut self, event: &Event, by: &Audit) -> Result<(), String> {
+        let claim = &event.object;
+        if event.kind != ChangeKind::Added {
+            return Ok(());
+        }
+        if is_late(by) {
+            self.late.insert(object::uid(claim).to_owned());
+            return Ok(());
+        }
+        let others = self.claims.values().filter(|other| !self.late.contains(object::uid(other)));
+        let newest = others.filter_map(|other| epoch(other)).max();
+        if epoch(claim).is_some_and(|own| newest.is_some_and(|newest| own < newest)) {
+            return Err(format!("a NodeClaim was created under an older epoch than {newest:?}: {by:?}"));
+        }
+        Ok(())
+    }
+
+    /// Pods leave only nodes that are being deleted. They leave by eviction, for which the API server enforces
+    /// PodDisruptionBudgets, or are deleted if their node has a deadline. Pods with do-not-disrupt are not evicted,
+    /// whatever the reason of the removal is.
+    fn check_pod(&mut self, event: &Event, by: Option<&Audit>) -> Result<(), String> {
+        let pod = &event.object;
+        let is_protected = object::annotation(pod, annotation::DO_NOT_DISRUPT) == Some("true");
+        if event.kind == ChangeKind::Added && is_protected {
+            self.protected.insert(object::uid(pod).to_owned());
+        }
+        let (Some(by), Some(before)) = (by, event.previous.as_deref()) else { return Ok(()) };
+        let (is_evicted, is_deleted) = (by.subresource == "eviction", by.verb == Verb::Delete);
+        let name = object::text(before, &["spec", "nodeName"]);
+        if !(is_evicted || is_deleted) || object::is_deleting(before) || name.is_empty() {
+            return Ok(());
+        }
+        let mut claims = self.claims.values().filter(|claim| object::text(claim, &["status", "nodeName"]) == name);
+        let claim = claims.clone().find(|claim| object::is_deleting(claim)).or_else(|| claims.next());
+        let is_leaving = claim.is_some_and(|claim| object::is_deleting(claim))
+            || self.nodes.get(name).is_none_or(|node| object::is_deleting(node));
+        if !is_leaving {
+            return Err(format!("a pod was evicted or deleted although its node {name} stays: {by:?}"));
+        }
+        if is_evicted && self.protected.contains(object::uid(pod)) {
+            return Err(format!("a pod with do-not-disrupt was evicted: {by:?}"));
+        }
+        if is_deleted && claim.is_some_and(|claim| !has_deadline(claim)) {
+            return Err(format!("a pod was deleted on a node without a deadline: {by:?}"));
+        }
+        Ok(())
+    }
+}
+
+fn keep(objects: &mut BTreeMap<String, Object>, event: &Event) {
+    let name = object::name(&event.object).to_owned();
+    if event.kind == ChangeKind::Deleted {
+        objects.remove(&name);
+    } else {
+        objects.insert(name, Arc::clone(&event.object));
+    }
+}
+
+fn epoch(claim: &Value) -> Option<u64> {
+    object::annotation(claim, annotation::EPOCH)?.parse().ok()
+}
+
+/// Whether the request took effect only after the client had given it up.
+fn is_late(entry: &Audit) -> bool {
+    Duration::try_from(entry.at.duration_since(entry.sent)).is_ok_and(|took| took > ANSWERED)
+}
+
+/// Whether the pods of the NodeClaim's node may be deleted at a certain time.
+fn has_deadline(claim: &Value) -> bool {
+    object::annotation(claim, annotation::TERMINATION_TIMESTAMP).is_some()
+        || object::at(claim, &["spec", "terminationGracePeriod"]).is_some()
+}
+
+/// The command of a removal, if there is one that can be read.
+fn command(claim: &Value) -> Option<Value> {
+    let command: Value = serde_json::from_str(object::annotation(claim, annotation::REMOVAL)?).ok()?;
+    object::integer(&command, &["admitted"]).map(|_| command)
+}
+
+/// Whether the removal ignores budgets and what protects pods.
+fn is_forced(command: &Value) -> bool {
+    matches!(object::text(command, &["reason"]), "Expired" | "Interrupted")
+}

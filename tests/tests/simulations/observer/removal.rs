@@ -1,0 +1,81 @@
+//! Why NodeClaims in service are deleted.
+
+use super::{Observer, SETTLED, command, is_forced};
+use jiff::Timestamp;
+use plimsoll_actuator::ports::InstanceState;
+use plimsoll_model::names::{annotation, taint};
+use plimsoll_model::time::Timestamp as CloudTime;
+use plimsoll_sim::apiserver::request::Verb;
+use plimsoll_sim::apiserver::store::{Event, Object};
+use plimsoll_sim::apiserver::{Audit, object};
+use plimsoll_sim::world::World;
+use serde_json::Value;
+use std::time::Duration;
+
+impl Observer {
+    /// An actuator deletes the NodeClaim of a node in service only for a removal: the node is tainted, so that no pods
+    /// come, the replacements are in service, and the nodes that the pods move to stay.
+    pub(super) fn check_removal(&self, world: &World, event: &Event, by: &Audit) -> Result<(), String> {
+        let Some(claim) = event.previous.as_deref() else { return Ok(()) };
+        if by.verb != Verb::Delete || object::is_deleting(claim) {
+            return Ok(());
+        }
+        let Some(node) = self.node_in_service(world, claim, by.at) else { return Ok(()) };
+        let is_mark = |one: &Value| object::text(one, &["key"]) == taint::DISRUPTED;
+        if !object::items(node, &["spec", "taints"]).iter().any(is_mark) {
+            return Err(format!("a NodeClaim was deleted while its node was in service, without its taint: {by:?}"));
+        }
+        // A user may have damaged the command after its last check.
+        command(claim).map_or(Ok(()), |command| self.check_destinations(&command, by))
+    }
+
+    /// The node of a claim that only a removal may delete. Other reasons are durable, or visible in the cluster or the
+    /// cloud: the NodeClaim has not been in service, it is marked as interrupted or expired, somebody deletes its Node,
+    /// the instance is gone. A Node that was not Ready, or that was not there, may count as lost for a while after it
+    /// is back. Its condition tells both, since a Node that is created again becomes Ready anew.
+    fn node_in_service(&self, world: &World, claim: &Value, at: Timestamp) -> Option<&Object> {
+        let reason = object::condition(claim, "DisruptionReason").map_or("", |it| object::text(it, &["reason"]));
+        let is_forced = command(claim).is_some_and(|command| is_forced(&command))
+            || object::annotation(claim, annotation::INTERRUPTED).is_some()
+            || matches!(reason, "Expired" | "Interrupted");
+        if is_forced || !object::condition_is_true(claim, "Initialized") {
+            return None;
+        }
+        let id = object::text(claim, &["status", "providerID"]).rsplit('/').next().unwrap_or_default();
+        let now = CloudTime(at.as_millisecond());
+        let state = world.ec2.read(|cloud, _| cloud.machines().get(id).map(|machine| machine.state(now)));
+        if !matches!(state, Some(InstanceState::Pending | InstanceState::Running)) {
+            return None;
+        }
+        let node = self.nodes.get(object::text(claim, &["status", "nodeName"]))?;
+        let ready = object::condition(node, "Ready")?;
+        let since = object::time_at(ready, &["lastTransitionTime"])?;
+        let is_settled = object::text(ready, &["status"]) == "True" && has_passed(since, at);
+        Some(node).filter(|node| is_settled && !object::is_deleting(node))
+    }
+
+    /// What the command says about the places of the pods. A replacement that was in service may be lost by now. A
+    /// destination that somebody deletes is an obstacle once the actuator knows it.
+    fn check_destinations(&self, command: &Value, by: &Audit) -> Result<(), String> {
+        let replacements = object::items(command, &["replacements"]).iter().filter_map(Value::as_str);
+        for action in replacements {
+            if !self.in_service.contains(action) {
+                return Err(format!("a node was removed before its replacement {action} was in service: {by:?}"));
+            }
+        }
+        let rooms = object::at(command, &["rooms"]).and_then(Value::as_object);
+        for name in rooms.into_iter().flat_map(|rooms| rooms.keys()) {
+            let node = self.nodes.get(name);
+            let deleted = node.and_then(|node| object::time_at(node, &["metadata", "deletionTimestamp"]));
+            if deleted.is_some_and(|deleted| has_passed(deleted, by.at)) {
+                return Err(format!("a node was removed, and its pods were to move to {name}, which leaves: {by:?}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether actuators know at a time what has happened at another.
+fn has_passed(since: Timestamp, at: Timestamp) -> bool {
+    Duration::try_from(at.duration_since(since)).is_ok_and(|passed| passed >= SETTLED)
+}

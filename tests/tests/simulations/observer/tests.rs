@@ -1,0 +1,83 @@
+//! The observer sees what actuators must not do. Here, a test acts as one.
+
+use super::{Budget, Observer};
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::{DeleteParams, EvictParams, Patch, PatchParams};
+use plimsoll_api::NodeClaim;
+use plimsoll_model::names::annotation;
+use plimsoll_sim::apiserver::{ResourceId, object};
+use plimsoll_sim::plimsoll::Role;
+use plimsoll_tests::{MINUTE, Setup, TestCluster};
+use serde_json::json;
+
+const ACTUATOR: &str = "actuator-9-1";
+
+/// Two nodes with a pod each, in service for long enough, and an observer that has seen how they came.
+async fn two_nodes(mut observer: Observer) -> (TestCluster, Observer) {
+    let cluster = TestCluster::begin(Setup::one_to_a_node()).await;
+    cluster.deploy("web", 2, 3000);
+    cluster.until_running(2, 3 * MINUTE).await;
+    cluster.pass(3 * MINUTE).await;
+    observer.look(&cluster);
+    (cluster, observer)
+}
+
+fn claims(cluster: &TestCluster) -> (Api<NodeClaim>, Vec<String>) {
+    let names = cluster.claims().iter().map(|claim| object::name(claim).to_owned()).collect();
+    (Api::all(cluster.world.server().client(ACTUATOR)), names)
+}
+
+#[tokio::test(start_paused = true)]
+#[should_panic(expected = "without its taint")]
+async fn a_node_in_service_is_removed_without_the_taint() {
+    let (cluster, mut observer) = two_nodes(Observer::default()).await;
+    let (api, names) = claims(&cluster);
+    api.delete(&names[0], &DeleteParams::default()).await.unwrap();
+    observer.look(&cluster);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_user_may_delete_what_an_actuator_deletes_again() {
+    let (cluster, mut observer) = two_nodes(Observer::default()).await;
+    let (api, names) = claims(&cluster);
+    cluster.world.delete(ResourceId::NODE_CLAIMS, &names[0]).unwrap();
+    api.delete(&names[0], &DeleteParams::default()).await.unwrap();
+    observer.look(&cluster);
+}
+
+#[tokio::test(start_paused = true)]
+#[should_panic(expected = "although its node")]
+async fn a_pod_is_evicted_from_a_node_that_stays() {
+    let (cluster, mut observer) = two_nodes(Observer::default()).await;
+    let pods: Api<Pod> = Api::default_namespaced(cluster.world.server().client(ACTUATOR));
+    let pod = cluster.world.all(ResourceId::PODS).remove(0);
+    pods.evict(object::name(&pod), &EvictParams::default()).await.unwrap();
+    observer.look(&cluster);
+}
+
+async fn two_removals_begin(budget: &str) {
+    let (mut cluster, mut observer) = two_nodes(Observer::with_budget(Budget::parse(budget).unwrap())).await;
+    // They would undo the removals.
+    for process in cluster.plimsoll.processes(Role::Actuator) {
+        cluster.plimsoll.kill(&process);
+    }
+    let (api, names) = claims(&cluster);
+    for name in &names {
+        let command = json!({"reason": "Empty", "admitted": 0}).to_string();
+        let patch = Patch::Merge(json!({"metadata": {"annotations": {annotation::REMOVAL: command}}}));
+        api.patch(name, &PatchParams::default(), &patch).await.unwrap();
+    }
+    observer.look(&cluster);
+}
+
+#[tokio::test(start_paused = true)]
+#[should_panic(expected = "2 removals are in progress, the budget allows 1")]
+async fn removals_exceed_a_budget() {
+    two_removals_begin("50%").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn removals_are_within_a_budget() {
+    two_removals_begin("51%").await;
+}
