@@ -354,6 +354,6 @@ async fn live_obstacle(deps: &Removals, claim: &NodeClaim, command: &Removal) ->
     let live = deps.writes.list_pods_on(command.node.as_str()).await?;
     let mut objects = removal_objects(deps, &command.node, command.rooms.keys());
     objects.pods.retain(|pod| pod.node_name.as_deref() != Some(command.node.as_str()));
-    objects.pods.extend(live);
+    objects.pods.extend(live.into_iter().map(Arc::new));
     Ok(obstacle(deps, claim, command, objects))
 }

@@ -1,6 +1,7 @@
 //! Kubernetes watches that keep the index current.
 
 use crate::facts::Facts;
+use crate::guarded::Guarded;
 use crate::index::{self, Indexed, ObjectKind, PartialList};
 use crate::metrics::WatcherMetrics;
 use futures::{StreamExt, TryStreamExt, future::join_all};
@@ -12,7 +13,6 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
-use kube::core::DeserializeGuard;
 use kube::runtime::watcher::{self, Error as WatchError, Event};
 use kube::{Api, Client};
 use plimsoll_api::{CapacityBuffer, CapacityQuota, EC2NodeClass, NodeClaim, NodeOverlay, NodePool, Pod, SharedParts};
@@ -109,7 +109,7 @@ impl Feed {
             return std::future::pending().await;
         }
         let kind = K::KIND.as_str();
-        let api: Api<DeserializeGuard<K>> = Api::all(self.client.clone());
+        let api: Api<Guarded<K>> = Api::all(self.client.clone());
         let config = watcher::Config::default().page_size(PAGE_SIZE).timeout(WATCH_SECONDS);
         let list_and_watch = || watcher::watcher(api.clone(), config.clone()).boxed();
         let mut events = list_and_watch();
@@ -152,11 +152,11 @@ impl Feed {
     /// Applies an event. Returns true if the event completed a list.
     fn handle_event<K: Indexed>(
         &self,
-        event: Event<DeserializeGuard<K>>,
+        event: Event<Guarded<K>>,
         list: &mut PartialList<K>,
         parts: &mut SharedParts,
     ) -> bool {
-        let kept = |object: DeserializeGuard<K>, parts: &mut SharedParts| {
+        let kept = |object: Guarded<K>, parts: &mut SharedParts| {
             let mut object = index::simplified(self.parsed(object)?);
             object.share(parts);
             Some(object)
@@ -193,7 +193,7 @@ impl Feed {
 
     /// Returns the object, or `None` if it cannot be deserialized. An unreadable object is removed from the index;
     /// other objects are not affected.
-    fn parsed<K: Indexed>(&self, object: DeserializeGuard<K>) -> Option<K> {
+    fn parsed<K: Indexed>(&self, object: Guarded<K>) -> Option<K> {
         match object.0 {
             Ok(object) => Some(object),
             Err(invalid) => {

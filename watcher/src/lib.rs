@@ -12,6 +12,7 @@ pub mod drive;
 pub mod facts;
 mod feed;
 mod follow;
+mod guarded;
 pub mod index;
 pub mod ledger;
 pub mod metrics;

@@ -23,7 +23,7 @@ pub struct RemovalObjects {
     /// Claims of these nodes.
     pub claims: Vec<NodeClaim>,
     /// Pods on these nodes.
-    pub pods: Vec<Pod>,
+    pub pods: Vec<Arc<Pod>>,
     /// All PodDisruptionBudgets. Shared, since most concern no pod on these nodes.
     pub budgets: Vec<Arc<PodDisruptionBudget>>,
     /// Requests of the pods that a launch reserved a destination for and that are not there yet.
@@ -78,7 +78,6 @@ impl RemovalView {
         let namespaces: BTreeSet<Option<&str>> = pods.iter().map(|pod| pod.metadata.namespace.as_deref()).collect();
         let concerns = |budget: &Arc<PodDisruptionBudget>| namespaces.contains(&budget.metadata.namespace.as_deref());
         let budgets = budgets.into_iter().filter(concerns).map(Arc::unwrap_or_clone).collect();
-        let pods = pods.into_iter().map(Arc::new).collect();
         let objects =
             Objects { nodes, node_claims: claims, pods, pod_disruption_budgets: budgets, ..Objects::default() };
         let (snapshot, problems) =

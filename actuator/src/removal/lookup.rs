@@ -175,7 +175,7 @@ pub(super) fn removal_objects<'a>(
     }
     RemovalObjects {
         node: node.clone(),
-        pods: names.iter().flat_map(|name| stores.pods.on_node(name)).map(Arc::unwrap_or_clone).collect(),
+        pods: names.iter().flat_map(|name| stores.pods.on_node(name)).collect(),
         claims,
         budgets: stores.budgets.state(),
         shifted_zones: deps.zonal_shifts.zones(stores, deps.clock.timestamp()),

@@ -47,7 +47,7 @@ fn removal_objects(pods: Vec<Pod>) -> RemovalObjects {
     RemovalObjects {
         node: "a".into(),
         nodes: vec![node("a", &json!({})), node("b", &json!({}))],
-        pods,
+        pods: pods.into_iter().map(Arc::new).collect(),
         budgets: vec![Arc::new(serde_json::from_value(budget).unwrap())],
         now: Timestamp(1_000_000),
         ..RemovalObjects::default()
