@@ -21,15 +21,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Time after which an actuator knows of a change, and requests from before the change have taken effect: events lag by
-/// up to 20 s, and late writes take as long.
-const SETTLED: Duration = Duration::from_secs(120);
 /// A write that takes longer got no response in time.
 const ANSWERED: Duration = Duration::from_secs(5);
 
 /// State of the observed objects, replayed from their changes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Observer {
+    /// Time after which an actuator knows of a change, and requests from before the change have taken effect.
+    settled: Duration,
+    /// Disruption budget of the only pool, if it is checked.
+    budget: Option<Budget>,
     /// Number of entries of the audit log, and revision, up to which changes were checked.
     requests: usize,
     revision: u64,
@@ -45,14 +46,23 @@ pub(super) struct Observer {
     late: BTreeSet<String>,
     /// Largest number of NodeClaims so far.
     most_claims: usize,
-    /// Disruption budget of the pool, if it is checked.
-    budget: Option<Budget>,
 }
 
 impl Observer {
-    /// An observer that also checks the disruption budget of the only pool, which has no other.
-    pub(super) fn with_budget(budget: Budget) -> Self {
-        Self { budget: Some(budget), ..Self::default() }
+    /// An observer that has seen nothing yet.
+    pub(super) fn new(settled: Duration, budget: Option<Budget>) -> Self {
+        Self {
+            settled,
+            budget,
+            requests: 0,
+            revision: 0,
+            claims: BTreeMap::new(),
+            nodes: BTreeMap::new(),
+            protected: BTreeSet::new(),
+            in_service: BTreeSet::new(),
+            late: BTreeSet::new(),
+            most_claims: 0,
+        }
     }
 
     /// Checks all changes since the last call. It is called often enough that the history has them all.

@@ -24,6 +24,9 @@ use std::time::Duration;
 const ROUNDS: u64 = 6;
 /// Interval at which invariants are checked while time passes.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// Time after which actuators know of a change: events are up to 20 s late, and so are writes, and after a partition
+/// watches are opened again after up to half a minute.
+const SETTLED: Duration = Duration::from_secs(120);
 
 /// Lets time pass and checks the invariants.
 async fn pass(cluster: &TestCluster, observer: &mut Observer, time: Duration) {
@@ -45,7 +48,7 @@ async fn run(seed: u64) {
     let mut rng = Rng::new(seed ^ 0x5eed);
     config.let_things_go_wrong(&cluster);
     let mut events = Events::default();
-    let mut observer = Observer::with_budget(Budget::parse(config.budget).unwrap());
+    let mut observer = Observer::new(SETTLED, Budget::parse(config.budget));
     config.deploy_faulty(&cluster);
     for round in 0..ROUNDS {
         config.workloads.deploy(&cluster, &mut rng, round);

@@ -14,6 +14,8 @@ use tokio::time::Instant;
 
 /// Delay of late writes and events: longer than any time-out of a call, shorter than the final wait.
 const LATE: Duration = Duration::from_secs(20);
+/// Time after which actuators know of a change, with one late write or late events.
+const SETTLED: Duration = MINUTE;
 /// Time for which events are collected to be dropped or reordered.
 const COLLECTED: Duration = Duration::from_secs(3);
 /// Maximum time until a flow reaches its end state with one fault: garbage collection takes several rounds, and a new
@@ -46,7 +48,7 @@ pub(super) async fn settle(flow: Flow, cluster: &mut TestCluster, mut incident: 
     let started = Instant::now();
     let mut done_since: Option<Instant> = None;
     let mut second = Some(started + flow.second_act_after());
-    let mut observer = Observer::default();
+    let mut observer = Observer::new(SETTLED, None);
     loop {
         match &mut incident {
             Some(incident) => incident.pass(cluster, LOOK_EVERY).await,

@@ -1,6 +1,6 @@
 //! Why NodeClaims in service are deleted.
 
-use super::{Observer, SETTLED, command, is_forced};
+use super::{Observer, command, is_forced};
 use jiff::Timestamp;
 use plimsoll_actuator::ports::InstanceState;
 use plimsoll_model::names::{annotation, taint};
@@ -50,7 +50,7 @@ impl Observer {
         let node = self.nodes.get(object::text(claim, &["status", "nodeName"]))?;
         let ready = object::condition(node, "Ready")?;
         let since = object::time_at(ready, &["lastTransitionTime"])?;
-        let is_settled = object::text(ready, &["status"]) == "True" && has_passed(since, at);
+        let is_settled = object::text(ready, &["status"]) == "True" && self.is_known(since, at);
         Some(node).filter(|node| is_settled && !object::is_deleting(node))
     }
 
@@ -67,15 +67,15 @@ impl Observer {
         for name in rooms.into_iter().flat_map(|rooms| rooms.keys()) {
             let node = self.nodes.get(name);
             let deleted = node.and_then(|node| object::time_at(node, &["metadata", "deletionTimestamp"]));
-            if deleted.is_some_and(|deleted| has_passed(deleted, by.at)) {
+            if deleted.is_some_and(|deleted| self.is_known(deleted, by.at)) {
                 return Err(format!("a node was removed, and its pods were to move to {name}, which leaves: {by:?}"));
             }
         }
         Ok(())
     }
-}
 
-/// Whether actuators know at a time what has happened at another.
-fn has_passed(since: Timestamp, at: Timestamp) -> bool {
-    Duration::try_from(at.duration_since(since)).is_ok_and(|passed| passed >= SETTLED)
+    /// Whether actuators know at a time what has happened at another.
+    fn is_known(&self, since: Timestamp, at: Timestamp) -> bool {
+        Duration::try_from(at.duration_since(since)).is_ok_and(|passed| passed >= self.settled)
+    }
 }

@@ -14,11 +14,12 @@ use serde_json::json;
 const ACTUATOR: &str = "actuator-9-1";
 
 /// Two nodes with a pod each, in service for long enough, and an observer that has seen how they came.
-async fn two_nodes(mut observer: Observer) -> (TestCluster, Observer) {
+async fn two_nodes(budget: Option<Budget>) -> (TestCluster, Observer) {
     let cluster = TestCluster::begin(Setup::one_to_a_node()).await;
     cluster.deploy("web", 2, 3000);
     cluster.until_running(2, 3 * MINUTE).await;
     cluster.pass(3 * MINUTE).await;
+    let mut observer = Observer::new(MINUTE, budget);
     observer.look(&cluster);
     (cluster, observer)
 }
@@ -31,7 +32,7 @@ fn claims(cluster: &TestCluster) -> (Api<NodeClaim>, Vec<String>) {
 #[tokio::test(start_paused = true)]
 #[should_panic(expected = "without its taint")]
 async fn a_node_in_service_is_removed_without_the_taint() {
-    let (cluster, mut observer) = two_nodes(Observer::default()).await;
+    let (cluster, mut observer) = two_nodes(None).await;
     let (api, names) = claims(&cluster);
     api.delete(&names[0], &DeleteParams::default()).await.unwrap();
     observer.look(&cluster);
@@ -39,7 +40,7 @@ async fn a_node_in_service_is_removed_without_the_taint() {
 
 #[tokio::test(start_paused = true)]
 async fn a_user_may_delete_what_an_actuator_deletes_again() {
-    let (cluster, mut observer) = two_nodes(Observer::default()).await;
+    let (cluster, mut observer) = two_nodes(None).await;
     let (api, names) = claims(&cluster);
     cluster.world.delete(ResourceId::NODE_CLAIMS, &names[0]).unwrap();
     api.delete(&names[0], &DeleteParams::default()).await.unwrap();
@@ -49,7 +50,7 @@ async fn a_user_may_delete_what_an_actuator_deletes_again() {
 #[tokio::test(start_paused = true)]
 #[should_panic(expected = "although its node")]
 async fn a_pod_is_evicted_from_a_node_that_stays() {
-    let (cluster, mut observer) = two_nodes(Observer::default()).await;
+    let (cluster, mut observer) = two_nodes(None).await;
     let pods: Api<Pod> = Api::default_namespaced(cluster.world.server().client(ACTUATOR));
     let pod = cluster.world.all(ResourceId::PODS).remove(0);
     pods.evict(object::name(&pod), &EvictParams::default()).await.unwrap();
@@ -57,7 +58,7 @@ async fn a_pod_is_evicted_from_a_node_that_stays() {
 }
 
 async fn two_removals_begin(budget: &str) {
-    let (mut cluster, mut observer) = two_nodes(Observer::with_budget(Budget::parse(budget).unwrap())).await;
+    let (mut cluster, mut observer) = two_nodes(Budget::parse(budget)).await;
     // They would undo the removals.
     for process in cluster.plimsoll.processes(Role::Actuator) {
         cluster.plimsoll.kill(&process);
