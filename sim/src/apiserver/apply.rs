@@ -7,6 +7,7 @@ use super::resources::Resource;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Operation by which a manager owns its fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,7 +30,8 @@ struct Owner {
 /// them, and they would double the size of every Pod and Node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Owners {
-    rows: BTreeMap<Owner, (Fields, String)>,
+    /// Fields are shared with earlier versions of the object: most writes change values, not owners.
+    rows: BTreeMap<Owner, (Arc<Fields>, String)>,
 }
 
 impl Owners {
@@ -38,14 +40,16 @@ impl Owners {
         let writer =
             Owner { manager: manager.to_owned(), operation: Operation::Update, subresource: subresource.to_owned() };
         for (owner, (fields, _)) in &mut self.rows {
-            fields.subtract(&difference.removed);
+            subtract(fields, &difference.removed);
             if *owner != writer {
-                fields.subtract(&difference.changed);
+                subtract(fields, &difference.changed);
             }
         }
         if !difference.changed.is_empty() {
             let row = self.rows.entry(writer).or_default();
-            row.0.add(&difference.changed);
+            if !row.0.contains(&difference.changed) {
+                Arc::make_mut(&mut row.0).add(&difference.changed);
+            }
             row.1 = object::time(now);
         }
         self.rows.retain(|_, (fields, _)| !fields.is_empty());
@@ -81,12 +85,12 @@ impl Owners {
         }
         for (owner, (fields, _)) in &mut owners.rows {
             if *owner != applier {
-                fields.subtract(&changed);
+                subtract(fields, &changed);
             }
         }
         // Fields that this manager applied before and omits now are removed, unless another manager also owns them.
         if let Some((before, _)) = owners.rows.remove(&applier) {
-            let mut gone = before;
+            let mut gone = Arc::unwrap_or_clone(before);
             gone.subtract(&wanted);
             for (fields, _) in owners.rows.values() {
                 gone.subtract(fields);
@@ -94,7 +98,7 @@ impl Owners {
             gone.remove_from(resource.custom, &mut merged);
         }
         owners.rows.retain(|_, (fields, _)| !fields.is_empty());
-        owners.rows.insert(applier, (wanted, object::time(request.now)));
+        owners.rows.insert(applier, (Arc::new(wanted), object::time(request.now)));
         Ok((merged, owners))
     }
 
@@ -110,7 +114,7 @@ impl Owners {
     /// Whether the same managers own the same fields. Times are ignored.
     pub(crate) fn same_fields(&self, other: &Self) -> bool {
         let plain = |owners: &Self| {
-            owners.rows.iter().map(|(owner, (fields, _))| (owner.clone(), fields.clone())).collect::<Vec<_>>()
+            owners.rows.iter().map(|(owner, (fields, _))| (owner.clone(), Arc::clone(fields))).collect::<Vec<_>>()
         };
         plain(self) == plain(other)
     }
@@ -131,6 +135,13 @@ impl Owners {
             });
             Value::Array(rows.collect())
         })
+    }
+}
+
+/// Removes the paths of `other` from fields that may be shared.
+fn subtract(fields: &mut Arc<Fields>, other: &Fields) {
+    if fields.meets(other) {
+        Arc::make_mut(fields).subtract(other);
     }
 }
 

@@ -161,6 +161,18 @@ impl Fields {
         }
     }
 
+    /// Whether a path is in both sets.
+    pub(crate) fn meets(&self, other: &Self) -> bool {
+        let meets = |(step, fields): (&Step, &Self)| self.children.get(step).is_some_and(|own| own.meets(fields));
+        (self.member && other.member) || other.children.iter().any(meets)
+    }
+
+    /// Whether all paths of `other` are in the set.
+    pub(crate) fn contains(&self, other: &Self) -> bool {
+        let contains = |(step, fields): (&Step, &Self)| self.children.get(step).is_some_and(|own| own.contains(fields));
+        (self.member || !other.member) && other.children.iter().all(contains)
+    }
+
     /// Paths in both sets.
     pub(crate) fn common(&self, other: &Self) -> Self {
         let children = self
