@@ -145,10 +145,17 @@ impl Observer {
         if !(is_evicted || is_deleted) || object::is_deleting(before) || name.is_empty() {
             return Ok(());
         }
-        let mut claims = self.claims.values().filter(|claim| object::text(claim, &["status", "nodeName"]) == name);
+        let node = self.nodes.get(name);
+        let id = node.map_or("", |node| object::text(node, &["spec", "providerID"]));
+        // A NodeClaim may be deleted before it has the name of its Node.
+        let is_of_node = |claim: &&Object| {
+            let (own_name, own_id) = (&["status", "nodeName"], &["status", "providerID"]);
+            object::text(claim, own_name) == name || (!id.is_empty() && object::text(claim, own_id) == id)
+        };
+        let mut claims = self.claims.values().filter(is_of_node);
         let claim = claims.clone().find(|claim| object::is_deleting(claim)).or_else(|| claims.next());
         let is_leaving = claim.is_some_and(|claim| object::is_deleting(claim))
-            || self.nodes.get(name).is_none_or(|node| object::is_deleting(node));
+            || node.is_none_or(|node| object::is_deleting(node));
         if !is_leaving {
             return Err(format!("a pod was evicted or deleted although its node {name} stays: {by:?}"));
         }
