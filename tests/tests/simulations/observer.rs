@@ -10,7 +10,8 @@ mod tests;
 
 pub(super) use budget::Budget;
 
-use plimsoll_model::names::annotation;
+use jiff::Timestamp;
+use plimsoll_model::names::{annotation, lease};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::store::{ChangeKind, Event, Object};
 use plimsoll_sim::apiserver::{Audit, ResourceId, object};
@@ -37,6 +38,8 @@ pub(super) struct Observer {
     /// By name.
     claims: BTreeMap<String, Object>,
     nodes: BTreeMap<String, Object>,
+    /// When nodes had the taint of a removal last, or a little later, by UID.
+    marked: BTreeMap<String, Timestamp>,
     /// UIDs of pods that were created with the annotation do-not-disrupt.
     protected: BTreeSet<String>,
     /// Ids of the actions whose NodeClaims have been in service.
@@ -44,8 +47,12 @@ pub(super) struct Observer {
     /// UIDs of NodeClaims that were created late, or whose removal command was written late: after the time-out of the
     /// request. The leader that follows need not know such a write.
     late: BTreeSet<String>,
+    /// UIDs of NodeClaims whose instance was being terminated at some time. Their condition may be withdrawn.
+    ended: BTreeSet<String>,
     /// Largest number of NodeClaims so far.
     most_claims: usize,
+    /// A user has deleted the actuators' Lease: two of them may act for a while, and nothing is checked any more.
+    unfenced: bool,
 }
 
 impl Observer {
@@ -58,26 +65,37 @@ impl Observer {
             revision: 0,
             claims: BTreeMap::new(),
             nodes: BTreeMap::new(),
+            marked: BTreeMap::new(),
             protected: BTreeSet::new(),
             in_service: BTreeSet::new(),
             late: BTreeSet::new(),
+            ended: BTreeSet::new(),
             most_claims: 0,
+            unfenced: false,
         }
     }
 
-    /// Checks all changes since the last call. It is called often enough that the history has them all.
+    /// Checks all changes since the last call. It is called often enough that the history has them all, or at least
+    /// those of NodeClaims and Nodes: pods whose changes are forgotten are not checked.
     pub(super) fn look(&mut self, cluster: &TestCluster) {
         let server = cluster.world.server();
+        let since = self.revision;
+        self.unfenced |= server.read(|store| {
+            let mut leases = store.events_after(ResourceId::LEASES, since).into_iter().flatten();
+            leases.any(|event| event.kind == ChangeKind::Deleted && object::name(&event.object) == lease::ACTUATOR)
+        });
+        if self.unfenced {
+            return;
+        }
         let is_effect = |entry: &Audit| entry.revision.is_some() && entry.client.starts_with("actuator");
         let (requests, seen) = server.audit_since(self.requests, is_effect);
         self.requests = seen;
         let requests: BTreeMap<u64, Audit> =
             requests.into_iter().filter_map(|entry| Some((entry.revision?, entry))).collect();
-        let since = self.revision;
         let (mut changes, revision) = server.read(|store| {
             let mut changes: Vec<(ResourceId, Arc<Event>)> = Vec::new();
             for resource in [ResourceId::NODE_CLAIMS, ResourceId::NODES, ResourceId::PODS] {
-                let events = store.events_after(resource, since).unwrap();
+                let events = store.events_after(resource, since).into_iter().flatten();
                 changes.extend(events.map(|event| (resource, Arc::clone(event))));
             }
             (changes, store.revision())
@@ -93,6 +111,7 @@ impl Observer {
     /// Checks a change, which `by` made if it was an actuator.
     fn check(&mut self, world: &World, resource: ResourceId, event: &Event, by: Option<&Audit>) -> Result<(), String> {
         if resource == ResourceId::NODES {
+            self.note_mark(event, world.server().now());
             keep(&mut self.nodes, event);
             return Ok(());
         }
@@ -105,14 +124,17 @@ impl Observer {
         }
         keep(&mut self.claims, event);
         self.most_claims = self.most_claims.max(self.claims.len());
+        if object::condition_is_true(&event.object, "InstanceTerminating") {
+            self.ended.insert(object::uid(&event.object).to_owned());
+        }
         if object::condition_is_true(&event.object, "Initialized") {
             self.in_service.extend(object::annotation(&event.object, annotation::ACTION_ID).map(str::to_owned));
         }
         by.map_or(Ok(()), |by| self.check_budget(event, by))
     }
 
-    /// A NodeClaim is created under no older epoch than the others, also if users have deleted the Lease: the leader
-    /// has read their epochs. A late write is that of a former leader.
+    /// A NodeClaim is created under no older epoch than the others: the leader has read their epochs. A late write is
+    /// that of a former leader.
     fn check_epoch(&mut self, event: &Event, by: &Audit) -> Result<(), String> {
         let claim = &event.object;
         if event.kind != ChangeKind::Added {
@@ -152,9 +174,8 @@ impl Observer {
             let (own_name, own_id) = (&["status", "nodeName"], &["status", "providerID"]);
             object::text(claim, own_name) == name || (!id.is_empty() && object::text(claim, own_id) == id)
         };
-        let mut claims = self.claims.values().filter(is_of_node);
-        let claim = claims.clone().find(|claim| object::is_deleting(claim)).or_else(|| claims.next());
-        let is_leaving = claim.is_some_and(|claim| object::is_deleting(claim))
+        let claims: Vec<&Object> = self.claims.values().filter(is_of_node).collect();
+        let is_leaving = claims.iter().any(|claim| object::is_deleting(claim))
             || node.is_none_or(|node| object::is_deleting(node));
         if !is_leaving {
             return Err(format!("a pod was evicted or deleted although its node {name} stays: {by:?}"));
@@ -162,7 +183,7 @@ impl Observer {
         if is_evicted && self.protected.contains(object::uid(pod)) {
             return Err(format!("a pod with do-not-disrupt was evicted: {by:?}"));
         }
-        if is_deleted && claim.is_some_and(|claim| !has_deadline(claim)) {
+        if is_deleted && !claims.is_empty() && !claims.iter().any(|claim| has_deadline(claim)) {
             return Err(format!("a pod was deleted on a node without a deadline: {by:?}"));
         }
         Ok(())

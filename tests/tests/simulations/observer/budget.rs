@@ -33,7 +33,7 @@ impl Budget {
 
 impl Observer {
     /// When a command of a removal appears, all commands together are within the budget. NodeClaims that users delete
-    /// are not counted, since a budget limits only when removals begin, nor those whose instance is being terminated,
+    /// are not counted, since a budget limits only when removals begin, nor those whose instance was being terminated,
     /// nor late commands. A percentage is of the largest number of NodeClaims so far, since nodes may go between the
     /// admission and the command.
     pub(super) fn check_budget(&mut self, event: &Event, by: &Audit) -> Result<(), String> {
@@ -45,7 +45,7 @@ impl Observer {
         let Some(budget) = self.budget.filter(|_| !is_late(by) && !is_forced(&begun)) else { return Ok(()) };
         let counts = |claim: &Value| {
             command(claim).is_some()
-                && !object::condition_is_true(claim, "InstanceTerminating")
+                && !self.ended.contains(object::uid(claim))
                 && !self.late.contains(object::uid(claim))
         };
         let count = self.claims.values().filter(|claim| counts(claim)).count();

@@ -21,8 +21,9 @@ impl Observer {
             return Ok(());
         }
         let Some(node) = self.node_in_service(world, claim, by.at) else { return Ok(()) };
-        let is_mark = |one: &Value| object::text(one, &["key"]) == taint::DISRUPTED;
-        if !object::items(node, &["spec", "taints"]).iter().any(is_mark) {
+        // The taint of a removal that is undone may be taken away late, which the next leader need not know yet.
+        let last = self.marked.get(object::uid(node));
+        if !is_marked(node) && last.is_none_or(|last| self.is_known(*last, by.at)) {
             return Err(format!("a NodeClaim was deleted while its node was in service, without its taint: {by:?}"));
         }
         // A user may have damaged the command after its last check.
@@ -54,6 +55,13 @@ impl Observer {
         Some(node).filter(|node| is_settled && !object::is_deleting(node))
     }
 
+    /// Notes that a node has the taint, or had it before a change. Changes are read late, at `now`.
+    pub(super) fn note_mark(&mut self, event: &Event, now: Timestamp) {
+        if is_marked(&event.object) || event.previous.as_deref().is_some_and(is_marked) {
+            self.marked.insert(object::uid(&event.object).to_owned(), now);
+        }
+    }
+
     /// What the command says about the places of the pods. A replacement that was in service may be lost by now. A
     /// destination that somebody deletes is an obstacle once the actuator knows it.
     fn check_destinations(&self, command: &Value, by: &Audit) -> Result<(), String> {
@@ -64,7 +72,9 @@ impl Observer {
             }
         }
         let rooms = object::at(command, &["rooms"]).and_then(Value::as_object);
-        for name in rooms.into_iter().flat_map(|rooms| rooms.keys()) {
+        // No pods move to a node of which nothing is reserved: they had left before the removal was admitted.
+        let is_used = |room: &Value| room.as_object().into_iter().flatten().any(|(_, it)| it.as_i64() != Some(0));
+        for (name, _) in rooms.into_iter().flatten().filter(|(_, room)| is_used(room)) {
             let node = self.nodes.get(name);
             let deleted = node.and_then(|node| object::time_at(node, &["metadata", "deletionTimestamp"]));
             if deleted.is_some_and(|deleted| self.is_known(deleted, by.at)) {
@@ -78,4 +88,9 @@ impl Observer {
     fn is_known(&self, since: Timestamp, at: Timestamp) -> bool {
         Duration::try_from(at.duration_since(since)).is_ok_and(|passed| passed >= self.settled)
     }
+}
+
+/// Whether a node has the taint of a removal.
+fn is_marked(node: &Value) -> bool {
+    object::items(node, &["spec", "taints"]).iter().any(|one| object::text(one, &["key"]) == taint::DISRUPTED)
 }

@@ -5,11 +5,12 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{DeleteParams, EvictParams, Patch, PatchParams};
 use plimsoll_api::NodeClaim;
-use plimsoll_model::names::annotation;
+use plimsoll_model::names::{annotation, lease, taint};
+use plimsoll_sim::apiserver::store::{DeleteOptions, Write};
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::plimsoll::Role;
 use plimsoll_tests::{MINUTE, Setup, TestCluster};
-use serde_json::json;
+use serde_json::{Value, json};
 
 const ACTUATOR: &str = "actuator-9-1";
 
@@ -43,6 +44,32 @@ async fn a_user_may_delete_what_an_actuator_deletes_again() {
     let (cluster, mut observer) = two_nodes(None).await;
     let (api, names) = claims(&cluster);
     cluster.world.delete(ResourceId::NODE_CLAIMS, &names[0]).unwrap();
+    api.delete(&names[0], &DeleteParams::default()).await.unwrap();
+    observer.look(&cluster);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_checked_once_a_user_has_deleted_the_lease() {
+    let (cluster, mut observer) = two_nodes(None).await;
+    let (api, names) = claims(&cluster);
+    let (server, options) = (cluster.world.server(), DeleteOptions::default());
+    let write = Write::new(server.now(), "kubectl");
+    let deleted =
+        server.write(|store| store.delete(ResourceId::LEASES, "plimsoll-system", lease::ACTUATOR, &options, &write));
+    deleted.unwrap();
+    api.delete(&names[0], &DeleteParams::default()).await.unwrap();
+    observer.look(&cluster);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_taint_that_was_taken_away_late_is_no_fault() {
+    let (cluster, mut observer) = two_nodes(None).await;
+    let (api, names) = claims(&cluster);
+    let node = object::text(&cluster.claims()[0], &["status", "nodeName"]).to_owned();
+    let mark = json!([{"key": taint::DISRUPTED, "effect": "NoSchedule"}]);
+    for taints in [mark, Value::Null] {
+        cluster.world.patch(ResourceId::NODES, &node, json!({"spec": {"taints": taints}})).unwrap();
+    }
     api.delete(&names[0], &DeleteParams::default()).await.unwrap();
     observer.look(&cluster);
 }
