@@ -175,8 +175,8 @@ impl Observer {
             object::text(claim, own_name) == name || (!id.is_empty() && object::text(claim, own_id) == id)
         };
         let claims: Vec<&Object> = self.claims.values().filter(is_of_node).collect();
-        let is_leaving = claims.iter().any(|claim| object::is_deleting(claim))
-            || node.is_none_or(|node| object::is_deleting(node));
+        let is_leaving =
+            claims.iter().any(|claim| object::is_deleting(claim)) || node.is_none_or(|node| object::is_deleting(node));
         if !is_leaving {
             return Err(format!("a pod was evicted or deleted although its node {name} stays: {by:?}"));
         }

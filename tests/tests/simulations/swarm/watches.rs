@@ -13,12 +13,8 @@ const LATE: Duration = Duration::from_secs(20);
 const COLLECTED: Duration = Duration::from_secs(3);
 /// Kinds whose watches may be distorted.
 const KINDS: [&str; 6] = ["nodeclaims", "nodes", "pods", "poddisruptionbudgets", "nodepools", "ec2nodeclasses"];
-const DISTORTIONS: [Distortion; 4] = [
-    Distortion::Stale(LATE),
-    Distortion::Dropped(COLLECTED),
-    Distortion::Reordered(COLLECTED),
-    Distortion::Duplicated,
-];
+const DISTORTIONS: [Distortion; 4] =
+    [Distortion::Stale(LATE), Distortion::Dropped(COLLECTED), Distortion::Reordered(COLLECTED), Distortion::Duplicated];
 
 /// The events of one kind reach the replicas of one service late, not at all, in another order, or twice.
 pub(super) fn distort(cluster: &TestCluster, rng: &mut Rng) {
