@@ -84,6 +84,7 @@ fn a_pod_must_wait_for_nothing_but_a_node() {
         json!({"spec": {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}}),
         json!({"spec": {"volumes": [{"name": "v", "ephemeral": {}}]}}),
         json!({"spec": {"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]}}),
+        json!({"spec": {"schedulingGroup": {"podGroupName": "training"}}}),
         json!({"spec": {"schedulerName": "example.com/batch"}}),
         json!({"spec": {"nodeName": "elsewhere"}}),
         json!({"spec": {"nodeSelector": {"zone": "a"}}}),
