@@ -9,11 +9,15 @@ use plimsoll_proto::actuator::v1::{
     WatchCatalogRequest, WatchCatalogResponse, WatchLedgerRequest, WatchLedgerResponse,
 };
 use plimsoll_runtime::admin::ReadinessHandle;
-use plimsoll_runtime::client_pool::ClientPool;
+use plimsoll_runtime::client_pool::{ClientPool, ReplicaId};
 use plimsoll_runtime::clock::Clock;
 use plimsoll_runtime::serve::MAX_DECODING_BYTES;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::error::Error as _;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 use tonic::transport::Channel;
 use tonic::{Response, Status, Streaming};
 
@@ -22,6 +26,10 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Pause when no replica is known, or after a message that cannot be decoded. It bounds the rate of DNS lookups.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
+
+/// How long a warning about a broken stream is not repeated for the same reason. A replica is asked again after two
+/// seconds at the latest.
+const WARNING_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Follows the leading actuator.
 #[derive(Clone)]
@@ -100,6 +108,7 @@ impl ActuatorFollower {
         Open: FnMut(Channel) -> Opened,
         Opened: Future<Output = Result<Response<Streaming<M>>, Status>>,
     {
+        let mut warnings = Warnings::default();
         loop {
             let (replica, channel) = match self.actuator.channel().await {
                 Ok(found) => found,
@@ -111,6 +120,7 @@ impl ActuatorFollower {
             };
             let opened = tokio::time::timeout(OPEN_TIMEOUT, open(channel)).await;
             let opened = opened.unwrap_or_else(|_| Err(Status::deadline_exceeded("the stream was not opened in time")));
+            let mut has_messages = false;
             let status = match opened {
                 Ok(response) => {
                     tracing::info!(stream = name, %replica, "following the actuator");
@@ -124,6 +134,7 @@ impl ActuatorFollower {
                             Ok(Some(message)) => {
                                 self.actuator.succeeded(&replica);
                                 handled = handle(Some(message));
+                                has_messages = true;
                             }
                             Ok(None) => break Status::unavailable("the stream ended"),
                             Err(status) => break status,
@@ -139,7 +150,73 @@ impl ActuatorFollower {
             };
             self.metrics.stream_breaks.with_label_values(&[name]).inc();
             let hinted = self.actuator.refused(&replica, &status);
-            tracing::debug!(stream = name, %replica, code = ?status.code(), message = status.message(), hinted, "stream broken");
+            let (code, reason) = (status.code(), described(&status));
+            // A standby that names the leader is no problem, nor is the end of a connection that was long in use.
+            if !hinted && !has_messages && warnings.is_due(&replica, &reason, Instant::now()) {
+                tracing::warn!(stream = name, %replica, ?code, reason, "the actuator is not followed, trying again");
+            } else {
+                tracing::debug!(stream = name, %replica, ?code, reason, hinted, "stream broken");
+            }
         }
+    }
+}
+
+/// The message of the status, and its innermost cause: that of a handshake, for example.
+fn described(status: &Status) -> String {
+    let causes = std::iter::successors(status.source(), |error| (**error).source());
+    let message = status.message();
+    match causes.last().map(ToString::to_string) {
+        Some(cause) if !message.contains(&cause) => format!("{message}: {cause}"),
+        _ => message.to_owned(),
+    }
+}
+
+/// The latest warnings by replica and reason, and when they were logged.
+#[derive(Debug, Default)]
+struct Warnings(BTreeMap<(ReplicaId, String), Instant>);
+
+impl Warnings {
+    /// Whether to log a warning for this reason now: it was not logged within the last [`WARNING_INTERVAL`].
+    fn is_due(&mut self, replica: &ReplicaId, reason: &str, now: Instant) -> bool {
+        self.0.retain(|_, logged| *logged + WARNING_INTERVAL > now);
+        match self.0.entry((replica.clone(), reason.to_owned())) {
+            Entry::Vacant(entry) => {
+                entry.insert(now);
+                true
+            }
+            Entry::Occupied(_) => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_that_stays_is_a_warning_once_a_minute() {
+        let (mut warnings, start) = (Warnings::default(), Instant::now());
+        let mut is_due = |replica: &str, reason: &str, seconds: u64| {
+            warnings.is_due(&ReplicaId::from(replica), reason, start + Duration::from_secs(seconds))
+        };
+        assert!(is_due("10.0.0.7:9443", "certificate expired", 0));
+        assert!(!is_due("10.0.0.7:9443", "certificate expired", 2));
+        assert!(is_due("10.0.0.8:9443", "certificate expired", 2), "another replica");
+        assert!(is_due("10.0.0.7:9443", "Connection refused", 4), "another reason");
+        assert!(!is_due("10.0.0.7:9443", "certificate expired", 59));
+        assert!(is_due("10.0.0.7:9443", "certificate expired", 60), "it is still so");
+        assert!(!is_due("10.0.0.7:9443", "certificate expired", 61));
+    }
+
+    #[test]
+    fn a_warning_names_the_innermost_cause() {
+        assert_eq!(described(&Status::unavailable("this replica does not lead")), "this replica does not lead");
+        let cause = std::io::Error::other("received fatal alert: CertificateExpired");
+        let mut status = Status::unknown("transport error");
+        status.set_source(Arc::new(cause));
+        assert_eq!(described(&status), "transport error: received fatal alert: CertificateExpired");
+        let mut status = Status::unavailable("Connection refused");
+        status.set_source(Arc::new(std::io::Error::other("Connection refused")));
+        assert_eq!(described(&status), "Connection refused");
     }
 }
