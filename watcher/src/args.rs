@@ -145,7 +145,8 @@ pub struct PeerArgs {
     /// Address of an actuator; may be repeated, and a name may resolve to several replicas.
     #[arg(long, env = "PLIMSOLL_ACTUATORS", required = true, value_delimiter = ',', value_name = "HOST:PORT")]
     pub actuator: Vec<String>,
-    /// DNS name in the certificate of a caller that may follow snapshots; may be repeated.
+    /// DNS name in the certificate of a caller that may follow snapshots; may be repeated. By default no caller may,
+    /// except on loopback without certificates.
     #[arg(long = "allow-caller", env = "PLIMSOLL_ALLOW_CALLERS", value_delimiter = ',', value_name = "DNS_NAME")]
     pub allow_callers: Vec<String>,
     /// Kubeconfig; by default the pod's ServiceAccount, or the user's kubeconfig.

@@ -63,8 +63,8 @@ impl WatcherService for SnapshotService {
         &self,
         request: Request<WatchSnapshotRequest>,
     ) -> Result<Response<Self::WatchSnapshotStream>, Status> {
-        if Peer::of(&request).is_some_and(|peer| !peer.is_one_of(&self.callers)) {
-            return Err(Status::permission_denied("the certificate's name is not among the allowed callers"));
+        if let Some(refusal) = refusal(Peer::of(&request), &self.callers) {
+            return Err(refusal);
         }
         let Ok(permit) = Arc::clone(&self.clients).try_acquire_owned() else {
             return Err(Status::resource_exhausted(format!("{MAX_CLIENTS} clients follow snapshots already")));
@@ -88,6 +88,15 @@ impl WatcherService for SnapshotService {
         });
         Ok(Response::new(ReceiverStream::new(receiver)))
     }
+}
+
+/// Why a caller may not follow snapshots, if so. Unless names are allowed, no certificate may: pods and their names are
+/// confidential, and other services have certificates of the same authority.
+fn refusal(peer: Option<&Peer>, allowed: &[String]) -> Option<Status> {
+    let peer = peer.filter(|peer| !peer.is_one_of(allowed))?;
+    let names = peer.names.as_deref().unwrap_or_default().join(", ");
+    let message = format!("--allow-caller of the watcher has none of the certificate's names: {names}");
+    Some(Status::permission_denied(message))
 }
 
 /// Sends a full snapshot, then deltas.
@@ -141,6 +150,20 @@ mod tests {
 
     fn snapshot(sequence: u64) -> Option<Arc<PublishedSnapshot>> {
         Some(Arc::new(published(Snapshot { sequence, ..Snapshot::default() })))
+    }
+
+    #[test]
+    fn only_allowed_certificates_may_follow_and_a_refusal_names_the_flag() {
+        let peer = |names: Option<&str>| Peer { address: None, names: names.map(|name| vec![name.to_owned()].into()) };
+        let (tool, allowed) = (peer(Some("tool.default.svc")), ["tool.default.svc".to_owned()]);
+        assert!(refusal(Some(&tool), &allowed).is_none());
+        assert!(refusal(Some(&peer(None)), &[]).is_none(), "without TLS, on loopback only");
+        let other = ["other.default.svc".to_owned()];
+        for others in [&other[..0], &other[..]] {
+            let status = refusal(Some(&tool), others).unwrap();
+            let message = "--allow-caller of the watcher has none of the certificate's names: tool.default.svc";
+            assert_eq!((status.code(), status.message()), (tonic::Code::PermissionDenied, message));
+        }
     }
 
     #[tokio::test(start_paused = true)]
