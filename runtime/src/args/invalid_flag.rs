@@ -35,6 +35,7 @@ const CHART_VALUES: &[(&str, &str)] = &[
     ("disable-dry-run", "settings.disableDryRun"),
     ("enable-zonal-shift", "settings.enableZonalShift"),
     ("nominate-nodes", "settings.nominateNodes"),
+    ("bind-pods", "settings.bindPods"),
     ("reserved-capacity", "settings.featureGates.reservedCapacity"),
     ("karpenter-lease", "settings.karpenterNamespace"),
     ("shadow-report-interval", "settings.shadowReportInterval"),
@@ -49,6 +50,7 @@ const CHART_VALUES: &[(&str, &str)] = &[
     ("record-to", "watcher.recording.enabled"),
     ("record-mib", "watcher.recording.mebibytes"),
     ("workers", "scheduler.workers"),
+    ("reflection", "scheduler.reflection"),
 ];
 
 /// An invalid setting that clap accepts, or a contradiction between settings.
@@ -234,6 +236,28 @@ mod tests {
     fn help_is_no_error() {
         let parsed = parse_args(Service::command(), ["service", "--help"], |service: &Service| service.args.check());
         assert!(matches!(parsed, Err(Refused::HelpRequested(_))));
+    }
+
+    /// Flags that the chart sets from no value, or from the name of the release.
+    const OF_THE_CHART: [&str; 6] =
+        ["actuator", "allow-caller", "lease-namespace", "scheduler", "session-callers", "watcher-lease"];
+
+    #[test]
+    fn the_values_of_all_flags_that_the_chart_sets_are_known() {
+        let templates = [
+            include_str!("../../../deploy/helm/plimsoll/templates/_pod.tpl"),
+            include_str!("../../../deploy/helm/plimsoll/templates/actuator.yaml"),
+            include_str!("../../../deploy/helm/plimsoll/templates/scheduler.yaml"),
+            include_str!("../../../deploy/helm/plimsoll/templates/watcher.yaml"),
+        ];
+        let lines = templates.iter().flat_map(|text| text.lines());
+        let arguments = lines.filter_map(|line| line.trim().strip_prefix("- --"));
+        let flags: Vec<&str> = arguments.map(|argument| argument.split('=').next().unwrap_or(argument)).collect();
+        assert!(flags.len() > 30, "{flags:?}");
+        for flag in flags {
+            let is_known = CHART_VALUES.iter().any(|(known, _)| *known == flag) || OF_THE_CHART.contains(&flag);
+            assert!(is_known, "--{flag}: add it to CHART_VALUES");
+        }
     }
 
     #[test]
