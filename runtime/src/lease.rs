@@ -196,9 +196,11 @@ impl Election {
         };
         let spec = current.spec.clone().unwrap_or_default();
         let since = self.observe(current.clone());
-        let old_duration = Duration::from_secs(spec.lease_duration_seconds.unwrap_or(0).max(0).unsigned_abs().into());
+        let written = Duration::from_secs(spec.lease_duration_seconds.unwrap_or(0).max(0).unsigned_abs().into());
         // Waits for a holder of the same name too: it may be a second process with the same name.
         let free = spec.holder_identity.as_deref().is_none_or(str::is_empty);
+        // Somebody may have edited the Lease since its holder wrote it. Only a released one has a short duration.
+        let old_duration = if free { written } else { written.max(self.config.duration) };
         if !free && since.elapsed() < old_duration {
             let holder = spec.holder_identity.clone();
             self.publish(LeaseState::Following { holder, epoch: epoch(&spec) });

@@ -225,6 +225,32 @@ async fn a_lease_taken_by_another_is_lost_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lease_that_somebody_edits_is_not_taken_before_its_holder_gives_up() {
+    for duration in [None, Some(1)] {
+        let api = FakeApi::default();
+        let mut first = Contender::start(&api, "a");
+        let old = first.guard().await;
+        let mut second = Contender::start(&api, "b");
+        second.following("a").await;
+        first.task.abort();
+        let edited = Instant::now();
+        {
+            let mut state = api.state.lock();
+            state.version += 1;
+            let version = state.version.to_string();
+            let lease = state.lease.as_mut().unwrap();
+            lease.metadata.resource_version = Some(version);
+            lease.spec.as_mut().unwrap().lease_duration_seconds = duration;
+        }
+        let new = second.guard().await;
+        let waited = edited.elapsed();
+        assert!(!old.outlives(Duration::ZERO), "{duration:?}: {waited:?}");
+        assert!((seconds(15)..=seconds(19)).contains(&waited), "its usual duration: {waited:?}");
+        assert!(new.quarantine_until() >= edited + seconds(15 + 5), "and the longest call");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_released_lease_is_taken_soon() {
     let api = FakeApi::default();
     let mut first = Contender::start(&api, "a");
