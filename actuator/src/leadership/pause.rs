@@ -1,12 +1,13 @@
-//! Only one autoscaler may be active (safety rule 20). While Karpenter's Lease is held, nothing is written except a
-//! condition on each NodePool, which reports the pause and the actions that Plimsoll would take.
+//! Only one autoscaler may be active (safety rule 20). While Karpenter's Lease is held, and while Karpenter may be
+//! restarting, nothing is written except a condition on each NodePool, which reports the pause and the actions that
+//! Plimsoll would take.
 
 use crate::fencing::{CLUSTER_CALL, Fence};
 use crate::io::{ObjectPart, Reads, WriteError, Writes};
 use crate::settings::ObjectName;
 use crate::state::unexecuted::{Intent, Unexecuted};
 use crate::stores::{Stores, WatchedKind};
-use k8s_openapi::api::coordination::v1::LeaseSpec;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::ResourceExt;
 use plimsoll_api::NodePool;
 use plimsoll_api::condition::node_pool::{CONDITIONS, PAUSED};
@@ -21,6 +22,9 @@ use tokio_util::sync::CancellationToken;
 const READ_INTERVAL: Duration = Duration::from_secs(5);
 /// Assumed duration of a Lease without one.
 const DEFAULT_LEASE_DURATION: Duration = Duration::from_secs(15);
+/// How long the Lease of a Karpenter that was running must be free. Between two of its leaders it is free for seconds,
+/// and during a restart of its only replica for up to a minute.
+const RESTART_TIME: Duration = Duration::from_secs(60);
 
 /// Reason for the pause until Karpenter's Lease is first read.
 pub const UNKNOWN: &str = "Karpenter's Lease was not read yet";
@@ -111,16 +115,15 @@ pub async fn watch_karpenter(reads: Reads, lease: Option<ObjectName>, pause: wat
         pause.send_replace(None);
         return pause.closed().await;
     };
-    let mut observed: Option<(LeaseSpec, Instant)> = None;
+    let mut karpenter = Karpenter::default();
     loop {
-        let reason = match tokio::time::timeout(CLUSTER_CALL, reads.lease(&name)).await {
-            Ok(Ok(lease)) => Ok(held(lease.and_then(|lease| lease.spec), &mut observed, Instant::now())),
+        let read = match tokio::time::timeout(CLUSTER_CALL, reads.lease(&name)).await {
+            Ok(Ok(lease)) => Ok(karpenter.pause(&name, lease, Instant::now())),
             Ok(Err(error)) => Err(error.to_string()),
             Err(_) => Err(format!("no response within {CLUSTER_CALL:?}")),
         };
-        match reason {
-            Ok(holder) => {
-                let reason = holder.map(|holder| format!("Karpenter is running: Lease {name} is held by {holder}"));
+        match read {
+            Ok(reason) => {
                 pause.send_if_modified(|current| {
                     let differs = *current != reason;
                     if differs {
@@ -131,13 +134,56 @@ pub async fn watch_karpenter(reads: Reads, lease: Option<ObjectName>, pause: wat
                 });
             }
             // The earlier result stays valid.
-            Err(error) => tracing::warn!(lease = %name, error, "Lease of Karpenter not read, retrying"),
+            Err(error) => {
+                karpenter.not_read(Instant::now());
+                tracing::warn!(lease = %name, error, "Lease of Karpenter not read, retrying");
+            }
         }
         tokio::select! {
             biased;
             () = tokio::time::sleep(READ_INTERVAL) => {}
             () = pause.closed() => return,
         }
+    }
+}
+
+/// What the reads of its Lease so far tell about Karpenter.
+#[derive(Debug, Default)]
+struct Karpenter {
+    /// The last read.
+    last: Option<LeaseSpec>,
+    /// The last Lease with a holder, and since when it is unchanged.
+    observed: Option<(LeaseSpec, Instant)>,
+    /// The Lease has changed between two reads, so Karpenter was running.
+    was_running: bool,
+    /// Since when the Lease is free.
+    free_since: Option<Instant>,
+}
+
+impl Karpenter {
+    /// Why nothing may be written, if so. `lease` was read just now.
+    fn pause(&mut self, name: &ObjectName, lease: Option<Lease>, now: Instant) -> Option<String> {
+        let Some(lease) = lease else {
+            // Karpenter does not delete its Lease, so a user did.
+            *self = Self::default();
+            return None;
+        };
+        let spec = lease.spec.unwrap_or_default();
+        self.was_running |= self.last.as_ref().is_some_and(|last| *last != spec);
+        self.last = Some(spec.clone());
+        if let Some(holder) = held(Some(spec), &mut self.observed, now) {
+            self.free_since = None;
+            return Some(format!("Karpenter is running: Lease {name} is held by {holder}"));
+        }
+        let since = *self.free_since.get_or_insert(now);
+        let may_return = self.was_running && now.duration_since(since) < RESTART_TIME;
+        let reason = || format!("Karpenter may be restarting: Lease {name} was held within the last {RESTART_TIME:?}");
+        may_return.then(reason)
+    }
+
+    /// The Lease was not read. Perhaps nobody could acquire it, so the time in which Karpenter may return begins again.
+    fn not_read(&mut self, now: Instant) {
+        self.free_since.take_if(|since| now.duration_since(*since) < RESTART_TIME);
     }
 }
 
@@ -197,6 +243,52 @@ mod tests {
         assert_eq!(held(lease("", 30), &mut seen, after(31)), None);
         assert_eq!(held(None, &mut seen, after(32)), None);
         assert_eq!(held(lease("karpenter-0", 30), &mut seen, after(60)), name, "not the Lease that was seen before");
+    }
+
+    /// The second of a read, and the Lease if there is one; `None` if the read fails.
+    type Read = (u64, Option<Option<LeaseSpec>>);
+
+    /// Whether nothing may be written after each of these reads.
+    fn paused(reads: &[Read]) -> Vec<bool> {
+        let (name, start) = (ObjectName::new("kube-system", "karpenter-leader-election"), Instant::now());
+        let (mut karpenter, mut is_paused) = (Karpenter::default(), true);
+        let mut after = |(second, read): &Read| {
+            let now = start + Duration::from_secs(*second);
+            match read.clone() {
+                Some(spec) => {
+                    let lease = spec.map(|spec| Lease { spec: Some(spec), ..Lease::default() });
+                    is_paused = karpenter.pause(&name, lease, now).is_some();
+                }
+                None => karpenter.not_read(now),
+            }
+            is_paused
+        };
+        reads.iter().map(&mut after).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_karpenter_that_was_running_may_return_for_a_minute() {
+        let holder = |renewed: i64| Some(lease("karpenter-0", renewed));
+        let (released, standby) = (Some(lease("", 9)), Some(lease("karpenter-1", 12)));
+        let running: Vec<Read> = vec![(0, holder(1)), (5, holder(5)), (10, released.clone())];
+        let with = |more: &[Read]| paused(&[running.as_slice(), more].concat()).split_off(2);
+        assert_eq!(with(&[(15, standby)]), [true, true], "the standby has acquired it");
+        assert_eq!(with(&[(69, released.clone()), (70, released)]), [true, true, false], "it has ended");
+        // Its leader crashed, and the API server answers nobody for half a minute.
+        let crash = [(5, holder(5)), (9, holder(9)), (24, holder(9)), (30, None), (60, holder(9)), (119, holder(9))];
+        assert_eq!(paused(&crash), [true; 6]);
+        let later = [(120, holder(9)), (125, None)];
+        assert_eq!(paused(&[crash.as_slice(), later.as_slice()].concat()).split_off(6), [false, false]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_karpenter_that_was_not_running_is_not_waited_for() {
+        let (left, released) = (Some(lease("karpenter-0", 1)), Some(lease("", 1)));
+        assert_eq!(paused(&[(0, released.clone()), (5, released)]), [false, false], "it has ended before");
+        assert_eq!(paused(&[(0, left.clone()), (14, left.clone()), (15, left)]), [true, true, false], "or crashed");
+        assert_eq!(paused(&[(0, Some(None))]), [false], "or was never there");
+        let deleted = [(0, Some(lease("karpenter-0", 1))), (5, Some(lease("karpenter-0", 5))), (10, Some(None))];
+        assert_eq!(paused(&deleted), [true, true, false], "a user has deleted the Lease");
     }
 
     /// Its default in Kubernetes' own controllers.

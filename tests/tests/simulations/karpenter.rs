@@ -4,7 +4,7 @@ use plimsoll_model::names::lease;
 use plimsoll_sim::apiserver::faults::{Effect, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ResourceId, object};
-use plimsoll_sim::cloud::Action;
+use plimsoll_sim::cloud::{Action, Call};
 use plimsoll_sim::plimsoll::Options;
 use plimsoll_sim::world::World;
 use plimsoll_tests::fake_watcher::{FakeWatcher, wanted};
@@ -67,6 +67,28 @@ async fn nothing_is_bought_while_karpenter_leads_and_all_goes_on_when_it_is_gone
     cluster.world.apply_object(&held(&cluster.world, "")).unwrap();
     cluster.until_running(3, 5 * MINUTE).await;
     assert_eq!(paused(&cluster.world), None, "the condition is cleared");
+}
+
+/// Between two leaders of Karpenter, its Lease is free. The actuator reads it every five seconds.
+#[tokio::test(start_paused = true)]
+async fn a_restart_of_karpenter_ends_no_shadow_mode() {
+    let cluster = Arc::new(TestCluster::usual().await);
+    let renewals = karpenter_leads(&cluster).await;
+    let is_launch = |call: &&Call| call.action == Action::CreateFleet;
+    let calls = || cluster.world.ec2.read(|cloud, _| cloud.log.iter().filter(is_launch).count());
+    let before = calls();
+    cluster.deploy("web", 3, 500);
+    renewals.abort();
+    cluster.world.apply_object(&held(&cluster.world, "")).unwrap();
+    cluster.pass(40 * SECOND).await;
+    let message = paused(&cluster.world).expect("the pool has the condition Paused");
+    assert!(message.starts_with("Karpenter may be restarting: "), "{message}");
+    let _renewals = karpenter_leads(&cluster).await;
+    cluster.pass(3 * MINUTE).await;
+    let message = paused(&cluster.world).expect("the pool has the condition Paused");
+    assert!(message.starts_with("Karpenter is running: "), "{message}");
+    assert_eq!(calls(), before);
+    assert!(cluster.world.all(ResourceId::NODE_CLAIMS).is_empty());
 }
 
 /// Lets Karpenter hold its Lease for two hours.
