@@ -163,7 +163,7 @@ impl ActuatorFollower {
 
 /// The message of the status, and its innermost cause: that of a handshake, for example.
 fn described(status: &Status) -> String {
-    let causes = std::iter::successors(status.source(), |error| (**error).source());
+    let causes = std::iter::successors(status.source(), |&error| error.source());
     let message = status.message();
     match causes.last().map(ToString::to_string) {
         Some(cause) if !message.contains(&cause) => format!("{message}: {cause}"),

@@ -177,7 +177,7 @@ impl Karpenter {
         }
         let since = *self.free_since.get_or_insert(now);
         let may_return = self.was_running && now.duration_since(since) < RESTART_TIME;
-        let reason = || format!("Karpenter may be restarting: Lease {name} was held within the last {RESTART_TIME:?}");
+        let reason = || format!("Karpenter may be restarting: Lease {name} is not yet free for {RESTART_TIME:?}");
         may_return.then(reason)
     }
 
@@ -252,7 +252,7 @@ mod tests {
     fn paused(reads: &[Read]) -> Vec<bool> {
         let (name, start) = (ObjectName::new("kube-system", "karpenter-leader-election"), Instant::now());
         let (mut karpenter, mut is_paused) = (Karpenter::default(), true);
-        let mut after = |(second, read): &Read| {
+        let after = |(second, read): &Read| {
             let now = start + Duration::from_secs(*second);
             match read.clone() {
                 Some(spec) => {
@@ -263,7 +263,7 @@ mod tests {
             }
             is_paused
         };
-        reads.iter().map(&mut after).collect()
+        reads.iter().map(after).collect()
     }
 
     #[tokio::test(start_paused = true)]
