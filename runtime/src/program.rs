@@ -12,7 +12,7 @@ use std::{
 };
 
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -21,7 +21,7 @@ use crate::{
     cluster_access,
     metrics::{Metrics, MetricsError},
     serve::Listener,
-    shutdown::{DEFAULT_GRACE, Shutdown, ShutdownError},
+    shutdown::{DEFAULT_GRACE, Shutdown, ShutdownError, Signals},
     telemetry::{self, TelemetryError},
     tls::{self, Tls, TlsError},
 };
@@ -41,6 +41,9 @@ pub enum ProgramError {
     /// Logging cannot be set up.
     #[error(transparent)]
     Telemetry(#[from] TelemetryError),
+    /// The signal handlers could not be installed.
+    #[error(transparent)]
+    Signals(#[from] ShutdownError),
     /// The certificates are missing or invalid.
     #[error(transparent)]
     Tls(#[from] TlsError),
@@ -89,16 +92,24 @@ pub struct ServiceProgram {
     pub readiness: Readiness,
     /// Keeps readiness false until the service is started.
     started: ReadinessHandle,
+    /// Signals since the start.
+    signals: Signals,
+    /// Ends the process at a signal before it runs.
+    starting: JoinHandle<()>,
     admin_stop: CancellationToken,
 }
 
 impl ServiceProgram {
-    /// Sets up logging, reads the certificates, and opens the ports. Returns the closed gRPC port, too.
+    /// Sets up logging, listens for signals, reads the certificates, and opens the ports. Returns the closed gRPC port,
+    /// too.
     ///
     /// # Errors
     /// If a flag, file or address is invalid.
     pub async fn start(name: &'static str, args: &ServiceArgs) -> Result<(Self, Listener), ProgramError> {
         let level = telemetry::init(args.log.log_format, &args.log.log_level)?;
+        // First: as PID 1 of its container, the process ignores signals that it does not handle.
+        let signals = Signals::listen()?;
+        let starting = tokio::spawn(end_at_signal(Signals::listen()?));
         let shutdown = Shutdown::default();
         let tls = tls::load_and_follow(&args.tls, &shutdown).await?;
         tls::check_listen(args.listen, tls.as_ref())?;
@@ -112,7 +123,7 @@ impl ServiceProgram {
         let admin_stop = CancellationToken::new();
         tokio::spawn(admin::serve(health, admin::health_router(readiness.clone()), admin_stop.clone()));
         tokio::spawn(admin::serve(measured, admin::metrics_router(metrics.clone(), level), admin_stop.clone()));
-        Ok((Self { name, shutdown, tls, metrics, readiness, started, admin_stop }, listener))
+        Ok((Self { name, shutdown, tls, metrics, readiness, started, signals, starting, admin_stop }, listener))
     }
 
     /// Runs the service until a signal or a failure, and drains.
@@ -123,7 +134,8 @@ impl ServiceProgram {
         self,
         service: impl Future<Output = Result<(), E>> + Send + 'static,
     ) -> Result<(), ShutdownError> {
-        let Self { name, shutdown, readiness, started, admin_stop, .. } = self;
+        let Self { name, shutdown, readiness, started, signals, starting, admin_stop, .. } = self;
+        starting.abort();
         shutdown.spawn_critical(name, async move {
             let mut service = std::pin::pin!(service);
             // A service adds its own conditions of readiness when it is first polled.
@@ -139,11 +151,18 @@ impl ServiceProgram {
             token.cancelled().await;
             readiness.drain();
         });
-        let ended = shutdown.run(DEFAULT_GRACE).await;
+        let ended = shutdown.run(DEFAULT_GRACE, signals.into_stream()).await;
         admin_stop.cancel();
         tracing::info!("stopped");
         ended
     }
+}
+
+/// Ends the process at a signal. While a program starts, it has no Lease and no clients, so there is nothing to drain.
+async fn end_at_signal(mut signals: Signals) {
+    signals.received().await;
+    tracing::info!("signal received while starting");
+    std::process::exit(0);
 }
 
 /// Opens the port that `flag` names.
@@ -203,6 +222,8 @@ mod tests {
             metrics: Metrics::new("test"),
             readiness: readiness.clone(),
             started: readiness.handle("started"),
+            signals: Signals::listen().unwrap(),
+            starting: tokio::spawn(std::future::pending()),
             admin_stop: CancellationToken::new(),
         };
         let (sender, seen) = tokio::sync::oneshot::channel();

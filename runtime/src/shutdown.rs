@@ -4,7 +4,7 @@ use std::{fmt::Display, future::Future, sync::Arc, time::Duration};
 
 use futures::{Stream, StreamExt};
 use parking_lot::Mutex;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 /// Time for tasks to end after the first signal. Kubernetes kills after 30 s by default; the rest is for releasing the
@@ -101,20 +101,11 @@ impl Shutdown {
         });
     }
 
-    /// Waits for SIGINT, SIGTERM or [`Shutdown::start`], then for all tasks, at most `grace`.
+    /// Waits for one of `signals` or [`Shutdown::start`], then for all tasks, at most `grace`.
     ///
     /// # Errors
-    /// If a critical task ended, the grace period was exceeded, a second signal arrived, or signals cannot be handled.
-    pub async fn run(&self, grace: Duration) -> Result<(), ShutdownError> {
-        let signals = signals().map_err(|error| ShutdownError::Signals(error.to_string()))?;
-        self.run_with(grace, signals).await
-    }
-
-    /// As [`Shutdown::run`], with the given signals instead of the process's.
-    ///
-    /// # Errors
-    /// As [`Shutdown::run`].
-    pub async fn run_with(&self, grace: Duration, signals: impl Stream<Item = ()>) -> Result<(), ShutdownError> {
+    /// If a critical task ended, the grace period was exceeded, or a second signal arrived.
+    pub async fn run(&self, grace: Duration, signals: impl Stream<Item = ()>) -> Result<(), ShutdownError> {
         // Chained, so that the end of the stream does not count as a signal.
         let mut signals = std::pin::pin!(signals.chain(futures::stream::pending()));
         tokio::select! {
@@ -135,16 +126,38 @@ impl Shutdown {
     }
 }
 
-/// One item for each SIGINT and SIGTERM.
-fn signals() -> std::io::Result<impl Stream<Item = ()>> {
-    let streams = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-    Ok(futures::stream::unfold(streams, |(mut interrupt, mut terminate)| async move {
+/// SIGINT and SIGTERM to the process.
+#[derive(Debug)]
+pub struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    /// Begins to listen: from now on, these signals do not end the process by themselves.
+    ///
+    /// # Errors
+    /// If the signal handlers cannot be installed.
+    pub fn listen() -> Result<Self, ShutdownError> {
+        let listen = |kind| signal(kind).map_err(|error| ShutdownError::Signals(error.to_string()));
+        Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
+    }
+
+    /// Waits for a signal. It may have arrived since the last call, or since [`Signals::listen`].
+    pub async fn received(&mut self) {
         tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
         }
-        Some(((), (interrupt, terminate)))
-    }))
+    }
+
+    /// One item for each signal.
+    pub fn into_stream(self) -> impl Stream<Item = ()> {
+        futures::stream::unfold(self, |mut signals| async move {
+            signals.received().await;
+            Some(((), signals))
+        })
+    }
 }
 
 #[cfg(test)]
@@ -165,7 +178,7 @@ mod tests {
             tokio::time::sleep(GRACE / 2).await;
             let _ = done.send(());
         });
-        assert_eq!(shutdown.run_with(GRACE, stream::iter([()])).await, Ok(()));
+        assert_eq!(shutdown.run(GRACE, stream::iter([()])).await, Ok(()));
         assert_eq!(finished.await, Ok(()));
     }
 
@@ -177,7 +190,7 @@ mod tests {
             let _held = held;
             std::future::pending::<()>().await;
         });
-        let result = shutdown.run_with(GRACE, stream::iter([()])).await;
+        let result = shutdown.run(GRACE, stream::iter([()])).await;
         assert_eq!(result, Err(ShutdownError::GraceExceeded { tasks: 1, grace: GRACE }));
         assert!(dropped.await.is_err(), "the task must have been aborted");
     }
@@ -187,7 +200,7 @@ mod tests {
         let shutdown = Shutdown::default();
         shutdown.spawn(std::future::pending());
         let started = tokio::time::Instant::now();
-        assert_eq!(shutdown.run_with(GRACE, stream::iter([(), ()])).await, Err(ShutdownError::Aborted));
+        assert_eq!(shutdown.run(GRACE, stream::iter([(), ()])).await, Err(ShutdownError::Aborted));
         assert!(started.elapsed() < GRACE);
     }
 
@@ -195,12 +208,12 @@ mod tests {
     async fn the_end_of_a_critical_task_stops_the_process() {
         let shutdown = Shutdown::default();
         shutdown.spawn_critical("watch", async { Err("stream closed") });
-        let result = shutdown.run_with(GRACE, stream::empty()).await;
+        let result = shutdown.run(GRACE, stream::empty()).await;
         assert_eq!(result, Err(ShutdownError::CriticalTask { name: "watch", cause: "stream closed".to_owned() }));
 
         let shutdown = Shutdown::default();
         shutdown.spawn_critical("lease", async { Ok::<(), String>(()) });
-        let result = shutdown.run_with(GRACE, stream::empty()).await;
+        let result = shutdown.run(GRACE, stream::empty()).await;
         assert_eq!(result, Err(ShutdownError::CriticalTask { name: "lease", cause: "it returned".to_owned() }));
     }
 
@@ -208,7 +221,7 @@ mod tests {
     async fn a_panic_of_a_critical_task_is_an_error() {
         let shutdown = Shutdown::default();
         shutdown.spawn_critical::<String>("solve", async { panic!("broken") });
-        let result = shutdown.run_with(GRACE, stream::empty()).await;
+        let result = shutdown.run(GRACE, stream::empty()).await;
         assert!(matches!(result, Err(ShutdownError::CriticalTask { name: "solve", cause }) if cause.contains("panic")));
     }
 
@@ -220,6 +233,6 @@ mod tests {
             token.cancelled().await;
             Ok::<(), String>(())
         });
-        assert_eq!(shutdown.run_with(GRACE, stream::iter([()])).await, Ok(()));
+        assert_eq!(shutdown.run(GRACE, stream::iter([()])).await, Ok(()));
     }
 }
