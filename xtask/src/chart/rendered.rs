@@ -13,7 +13,7 @@ type Part = (&'static str, &'static str, &'static str);
 /// Chart, values for `helm --set-json`, and parts of what is rendered.
 type Case = (&'static str, &'static str, &'static [Part]);
 
-const CASES: [Case; 11] = [
+const CASES: [Case; 12] = [
     (
         CHART,
         "",
@@ -89,6 +89,11 @@ const CASES: [Case; 11] = [
             ),
             ("Role/plimsoll-actuator-karpenter", "/rules/0/resourceNames", r#"["other"]"#),
         ],
+    ),
+    (
+        CHART,
+        "scheduler.openPort.enabled=true",
+        &[("Deployment/plimsoll-scheduler", "/spec/template/spec/containers/0/lifecycle/preStop/sleep/seconds", "5")],
     ),
     (CHART, "flowSchemas.enabled=false", &[("FlowSchema/plimsoll", "", "null")]),
     (
