@@ -274,6 +274,8 @@ mod tests {
         let with = |more: &[Read]| paused(&[running.as_slice(), more].concat()).split_off(2);
         assert_eq!(with(&[(15, standby)]), [true, true], "the standby has acquired it");
         assert_eq!(with(&[(69, released.clone()), (70, released)]), [true, true, false], "it has ended");
+        let touched = |renewed: i64| Some(lease("", renewed));
+        assert_eq!(with(&[(40, touched(40)), (70, touched(70))]), [true, true, false], "somebody edits a free Lease");
         // Its leader crashed, and the API server answers nobody for half a minute.
         let crash = [(5, holder(5)), (9, holder(9)), (24, holder(9)), (30, None), (60, holder(9)), (119, holder(9))];
         assert_eq!(paused(&crash), [true; 6]);
