@@ -1,9 +1,11 @@
 //! Hints about probable mistakes in the input.
 
 mod misspelt;
+mod protection;
 mod volumes;
 
 pub(crate) use misspelt::{misspelt, tiny_memory};
+pub(crate) use protection::of_idle_protection;
 pub(crate) use volumes::volume_conflicts;
 
 use k8s_openapi::api::core::v1::Node;

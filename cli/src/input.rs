@@ -183,6 +183,7 @@ fn give_hints(question: &Question, arguments: &CatalogArguments, prices: Option<
     hints.extend(hints::of_buffers(objects));
     hints.extend(hints::of_other_providers(&objects.node_pools));
     hints.extend(hints::of_unknown_annotations(&objects.node_pools));
+    hints.extend(hints::of_idle_protection(objects));
     hints.extend(hints::of_variables(&objects.node_classes));
     hints.extend(hints::of_refused_classes(&objects.node_classes));
     let offers: Vec<&Catalog> = catalogs.values().collect();
