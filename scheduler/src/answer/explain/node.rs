@@ -9,7 +9,7 @@ use plimsoll_model::disruption;
 use plimsoll_model::identity::CatalogId;
 use plimsoll_model::names::label;
 use plimsoll_model::overlay;
-use plimsoll_model::plan::{Plan, PodRef, Termination};
+use plimsoll_model::plan::{Plan, PodRef, PreferencePolicy, Termination};
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{DisruptionReason, Node, NodePool, Pod, PodShape, PodState, Snapshot};
 use plimsoll_model::time::duration_text;
@@ -169,7 +169,7 @@ fn reasons_to_stay(input: &SolveInput, plan: &Plan, node: &Node) -> Vec<String> 
             budget.or_else(|| Evictions::new(snapshot, plan).obstacle(snapshot, node, &pods))
         };
         reasons.push(unfit.or_else(|| Some(obstacle()?.to_string())).unwrap_or_else(|| match reason {
-            DisruptionReason::Underutilized if pool.replicas.is_none() => no_consolidation(input, node),
+            DisruptionReason::Underutilized if pool.replicas.is_none() => no_consolidation(input, node, &pods),
             DisruptionReason::Drifted if pool.replicas.is_some() => {
                 let when = "has exactly its replicas and can launch another node";
                 format!("it is replaced only while static NodePool {name} {when}")
@@ -212,7 +212,7 @@ fn unfit(input: &SolveInput, node: &Node, pool: &NodePool) -> Option<String> {
 
 /// Why a node with pods is not consolidated although nothing protects it. Which of the rules decided is not known: a
 /// plan keeps only the removals that it found.
-fn no_consolidation(input: &SolveInput, node: &Node) -> String {
+fn no_consolidation(input: &SolveInput, node: &Node, pods: &[&Pod]) -> String {
     let is_spot = node.labels.get(label::CAPACITY_TYPE).is_some_and(|value| value == CapacityType::Spot.as_str());
     let rule = match (is_spot, input.options.spot_to_spot) {
         (false, _) => "",
@@ -221,5 +221,19 @@ fn no_consolidation(input: &SolveInput, node: &Node) -> String {
             "; a Spot node is replaced by another Spot node only if enough cheaper instance types are available"
         }
     };
-    format!("no removal was found that pays and that limits allow{rule}")
+    let while_possible = "count as requirements while a node can satisfy them (preference policy Respect)";
+    let preferences = preferring_pod(input, pods).map(|pod| format!("; preferences of pod {pod} {while_possible}"));
+    format!("no removal was found that pays and that limits allow{rule}{}", preferences.unwrap_or_default())
+}
+
+/// A pod of a node whose preferences consolidation respects.
+fn preferring_pod(input: &SolveInput, pods: &[&Pod]) -> Option<String> {
+    let prefers = |shape: &PodShape| {
+        !shape.preferred_node_affinity.is_empty()
+            || shape.topology_spread.iter().any(|one| !one.required)
+            || shape.pod_affinity.iter().any(|one| one.weight.is_some())
+    };
+    let mut moving = pods.iter().filter(|pod| pod.moves());
+    let found = moving.find(|pod| input.snapshot.shapes.iter().any(|shape| shape.id == pod.shape && prefers(shape)));
+    found.filter(|_| input.options.preference_policy == PreferencePolicy::Respect).map(|pod| pod.full_name())
 }

@@ -4,7 +4,7 @@ use super::*;
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::names::label;
-use plimsoll_model::snapshot::{PoolProblem, VolumeTopology};
+use plimsoll_model::snapshot::{PoolProblem, TopologySpread, VolumeTopology};
 
 #[test]
 fn an_unschedulable_pod_is_explained_by_pool_and_kind_of_node() {
@@ -194,6 +194,37 @@ fn a_kept_node_names_its_obstacles() {
         }),
         "NodePool default is not ready (NodeClassNotFound): only its empty nodes are consolidated"
     );
+}
+
+#[test]
+fn a_node_names_the_preferences_that_may_keep_it() {
+    let mut snapshot = two_half_empty();
+    snapshot.nodes.truncate(1);
+    snapshot.pods.truncate(1);
+    // No cheaper node may be launched beside it.
+    snapshot.node_pools[0].limits = [("cpu", 5_000)].into();
+    let preferred = TopologySpread {
+        topology_key: label::HOSTNAME.into(),
+        max_skew: 1,
+        min_domains: None,
+        required: false,
+        selector: None,
+        honor_node_affinity: true,
+        honor_node_taints: false,
+    };
+    snapshot.shapes.iter_mut().for_each(|shape| shape.topology_spread = vec![preferred.clone()]);
+    let kept = "stays         no removal was found that pays and that limits allow";
+    let preferences = "preferences of pod default/a count as requirements while a node can satisfy them";
+    let expected = format!("{kept}; {preferences} (preference policy Respect)");
+    assert_eq!(explain_node(&snapshot, "n0").pop().unwrap(), expected);
+    let preference_policy = plimsoll_model::plan::PreferencePolicy::Ignore;
+    let request = ExplainRequest {
+        snapshot: Some((&snapshot).into()),
+        catalogs: wire_catalogs(),
+        subject: Some(Subject::Node("n0".into())),
+        options: Some((&PlanOptions { preference_policy, ..PlanOptions::default() }).into()),
+    };
+    assert_eq!(explain(&request).unwrap().lines.pop().unwrap(), kept);
 }
 
 #[test]
