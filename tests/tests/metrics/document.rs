@@ -38,6 +38,7 @@ const ALERTS: &str = "\
 | does the leading watcher wait for what it needs to plan? | `karpenter_cluster_state_unsynced_time_seconds > 0` |
 | does another autoscaler keep Plimsoll from writing? | `max(plimsoll_actuator_paused) == 1` |
 | do pods wait without an admitted plan, and for how long? | `plimsoll_watcher_pods_without_plan`, `plimsoll_watcher_pods_without_plan_oldest_age_seconds` |
+| does kube-scheduler not bind pods that a plan places? | `karpenter_pods_provisioning_unbound_time_seconds > 1800` by `namespace` and `name` |
 | why can pods not be placed? | `plimsoll_watcher_unschedulable_pods` by `reason` |
 | were plans withheld? | `rate(plimsoll_watcher_plans_total{result=\"withheld\"}[15m])`, `rate(plimsoll_scheduler_invalid_plans_total[15m])` |
 | which pods get no node because the planner fails for them? | `rate(plimsoll_scheduler_left_out_pods_total[15m])` by `cause`, and Events of these pods: `left out, because` |
