@@ -3,7 +3,7 @@
 use super::misspelt::MAX_HINTS;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use plimsoll_model::names::annotation;
-use plimsoll_snapshot::{Objects, full_name};
+use plimsoll_snapshot::{Objects, full_name, protecting_annotation};
 use std::collections::BTreeMap;
 
 /// Annotations of Karpenter before v1 that `karpenter.sh/do-not-disrupt` has replaced.
@@ -14,7 +14,8 @@ const OF_PODS: [(&str, &[&str]); 1] = [(annotation::SAFE_TO_EVICT, &["false", "o
 const OF_NODES: [(&str, &[&str]); 2] =
     [(annotation::DO_NOT_DISRUPT, &["true"]), (annotation::SCALE_DOWN_DISABLED, &["true"])];
 
-/// One hint for all objects of a kind that have the same annotation with the same value.
+/// One hint for all objects of a kind that have the same annotation with the same value. Objects that are protected by
+/// another annotation are left out: many charts set those of several versions of Karpenter.
 pub(crate) fn of_idle_protection(objects: &Objects) -> Vec<String> {
     let mut found: BTreeMap<(&'static str, String), (String, usize)> = BTreeMap::new();
     let mut add = |kind: &'static str, metadata: &ObjectMeta, count: usize, known: &[(&str, &[&str])]| {
@@ -25,13 +26,15 @@ pub(crate) fn of_idle_protection(objects: &Objects) -> Vec<String> {
             }
         }
     };
-    objects.pods.iter().for_each(|pod| add("Pod", &pod.metadata, 1, &OF_PODS));
+    let pods = objects.pods.iter().filter(|pod| pod.protected_until().is_none());
+    pods.for_each(|pod| add("Pod", &pod.metadata, 1, &OF_PODS));
     for replicas in &objects.replicas {
-        if let Some(pod) = replicas.pods().next() {
+        if let Some(pod) = replicas.pods().next().filter(|pod| pod.protected_until().is_none()) {
             add("Pod", &pod.metadata, replicas.len(), &OF_PODS);
         }
     }
-    objects.nodes.iter().for_each(|node| add("Node", &node.metadata, 1, &OF_NODES));
+    let nodes = objects.nodes.iter().filter(|node| protecting_annotation(node).is_none());
+    nodes.for_each(|node| add("Node", &node.metadata, 1, &OF_NODES));
     let text = |((kind, fault), (name, total)): ((&str, String), (String, usize))| {
         let others = if total > 1 { format!(" and {} more", total - 1) } else { String::new() };
         format!("{kind} {name}{others}: {fault}")

@@ -55,10 +55,11 @@ fn annotations_that_protect_nothing_bring_hints() {
     let of_node = "karpenter.sh/do-not-consolidate: \"true\", karpenter.sh/do-not-disrupt: 48h";
     assert_eq!(hints(&of_pods, of_node), expected);
     // These protect, or are not meant to.
-    for value in ["\"true\"", "\"false\"", "on-completion"] {
-        let of_pods = format!("{safe}: {value}, karpenter.sh/do-not-evict: \"false\"");
+    for (value, former) in [("\"true\"", "false"), ("\"false\"", "true"), ("on-completion", "true")] {
+        let of_pods = format!("{safe}: {value}, karpenter.sh/do-not-evict: \"{former}\"");
         let disabled = "cluster-autoscaler.kubernetes.io/scale-down-disabled: \"false\"";
-        let of_node = format!("karpenter.sh/do-not-disrupt: \"true\", {disabled}");
+        let former = format!("karpenter.sh/do-not-consolidate: \"{former}\"");
+        let of_node = format!("karpenter.sh/do-not-disrupt: \"true\", {former}, {disabled}");
         assert_eq!(hints(&of_pods, &of_node), "", "{value}");
     }
 }
