@@ -119,7 +119,10 @@ impl Feed {
         while let Some(event) = events.try_next().await.transpose() {
             match event {
                 Ok(event) => {
-                    pause = FIRST_PAUSE;
+                    // The watcher announces each list before it asks for it. A list that fails begins in the same way.
+                    if !matches!(event, Event::Init | Event::InitApply(_)) {
+                        pause = FIRST_PAUSE;
+                    }
                     if self.handle_event(event, &mut list, &mut parts) {
                         handle.take().into_iter().for_each(ReadinessHandle::release);
                         listed_sender.send_replace(true);

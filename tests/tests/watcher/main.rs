@@ -13,3 +13,4 @@ mod optional_kinds;
 mod plans;
 mod scheduler;
 mod stream;
+mod watches;
