@@ -102,7 +102,7 @@ pub struct Cycle {
     ledger_epoch: Option<u64>,
     commit_wait: CommitWait,
     retries: Retries,
-    /// Minimum ledger position for the next plan: it includes all outcomes received so far.
+    /// Minimum ledger position for the next plan: it includes the outcomes received so far that change what is planned.
     required_ledger: LedgerPosition,
     behind_since: Option<Instant>,
     pending: Option<PendingAdmission>,
@@ -365,7 +365,12 @@ impl Cycle {
 
     fn record_outcome(&mut self, outcome: &Outcome, now: Instant) {
         self.execute_backoff = Backoff::default();
-        self.required_ledger = self.required_ledger.max(outcome.ledger);
+        let is_admission = self.pending.as_ref().is_some_and(|pending| pending.actions.contains(&outcome.action_id));
+        // The end of an admitted action changes nothing that is planned. In a burst, such outcomes arrive faster than
+        // snapshots, and each snapshot would be too old for the last of them.
+        if is_admission || !matches!(outcome.status, OutcomeStatus::Launched | OutcomeStatus::Removed) {
+            self.required_ledger = self.required_ledger.max(outcome.ledger);
+        }
         match outcome.status {
             OutcomeStatus::Rejected if outcome.reason == Some(OutcomeReason::BudgetExhausted) => {
                 self.retries.over_budget(&outcome.action_id, now);

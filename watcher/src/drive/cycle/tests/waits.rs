@@ -88,6 +88,25 @@ fn each_lag_of_the_ledger_is_waited_for_in_full() {
 }
 
 #[test]
+fn the_end_of_an_admitted_action_delays_no_plan() {
+    for end in [OutcomeStatus::Launched, OutcomeStatus::Removed] {
+        let (mut harness, _) = with_a_sent();
+        harness.outcome("a", OutcomeStatus::Accepted, 1, 1);
+        harness.outcome("a", end, 5, 2);
+        let newer = harness.snapshot(3, ClusterState { pods: "b", incomplete: "", ledger: 1 });
+        assert_eq!(harness.next(&newer, 3), Step::Plan, "{end:?}: a has been admitted before");
+        harness.record_plan(&newer, launches(&["b"]), 3);
+        assert_eq!(actions(&harness.next(&newer, 3)), ["b"]);
+        // A repeated action whose admission nobody remembers is admitted by its end.
+        harness.outcome("b", end, 6, 4);
+        let behind = harness.snapshot(5, ClusterState { pods: "c", incomplete: "", ledger: 5 });
+        assert!(matches!(harness.next(&behind, 5), Step::Wait(_)), "{end:?}: whether b has a node is not known");
+        let newest = harness.snapshot(6, ClusterState { pods: "c", incomplete: "", ledger: 6 });
+        assert_eq!(harness.next(&newest, 6), Step::Plan, "{end:?}");
+    }
+}
+
+#[test]
 fn a_new_leader_of_the_actuators_is_told_again_what_has_no_place() {
     let mut harness = Harness::new();
     let state = ClusterState { pods: "a", ..ClusterState::default() };
