@@ -1,6 +1,6 @@
 //! The loop's state machine: decides the next step from snapshots, plans, outcomes and time, without I/O.
 
-use super::backoff::Backoff;
+use super::backoff::{Backoff, RemovalsBackoff};
 use super::bounds::ReasonCursor;
 use super::commit::CommitWait;
 use super::execute::Event;
@@ -116,6 +116,7 @@ pub struct Cycle {
     virtual_pods: BTreeSet<PodUid>,
     plan_backoff: Backoff,
     execute_backoff: Backoff,
+    removals_backoff: RemovalsBackoff,
     /// Nodes that the last requested plan with removals keeps, because their removal pauses.
     kept_nodes: BTreeSet<NodeName>,
     /// When removals were last planned, or when this leadership began.
@@ -286,6 +287,8 @@ impl Cycle {
     ) {
         if with_disruption {
             (self.disruption_planned, self.disruption_wanted) = (Some(now), None);
+            let pause = self.removals_backoff.planned(plan.is_some());
+            self.pause_removals(now + pause);
         }
         match &plan {
             Some(_) => self.plan_backoff = Backoff::default(),

@@ -43,6 +43,33 @@ fn a_failed_plan_request_is_retried_with_growing_pauses() {
 }
 
 #[test]
+fn what_has_no_place_is_reported_although_every_plan_with_removals_fails() {
+    let mut harness = Harness::new();
+    harness.cycle = Cycle::new(7).with_disruption(true);
+    let snapshot = harness.snapshot(0, ClusterState { pods: "a", ..ClusterState::default() });
+    let plan_without = |harness: &mut Harness, millis: u64| {
+        assert_eq!(harness.next(&snapshot, millis), Step::Plan);
+        harness.record_plan(&snapshot, reasons("a"), millis);
+    };
+    let fail_with = |harness: &mut Harness, millis: u64| {
+        assert_eq!(harness.next(&snapshot, millis), Step::PlanWithDisruption);
+        let now = harness.at(millis);
+        harness.cycle.record_plan(&snapshot, None, true, now);
+        assert_eq!(harness.next(&snapshot, millis), Step::Wait(Some(harness.at(millis + 50))));
+    };
+    for millis in [0, 50] {
+        plan_without(&mut harness, millis);
+        fail_with(&mut harness, millis);
+    }
+    plan_without(&mut harness, 100);
+    assert!(matches!(harness.next(&snapshot, 100), Step::Execute { .. }), "the reasons wait for no further plan");
+    assert_eq!(harness.next(&snapshot, 100), Step::Wait(Some(harness.at(1050))), "a second after the second failure");
+    fail_with(&mut harness, 1050);
+    plan_without(&mut harness, 1100);
+    assert_eq!(harness.next(&snapshot, 1100), Step::Wait(Some(harness.at(3050))));
+}
+
+#[test]
 fn pauses_after_failed_executions_grow_until_the_actuator_answers_again() {
     let mut harness = Harness::new();
     let snapshot = harness.snapshot(0, ClusterState { pods: "a", ..ClusterState::default() });
