@@ -21,7 +21,11 @@ pub(super) struct Backoff {
 }
 
 impl Backoff {
+    /// A failure during the pause has the cause of the last one: the streams of an actuator that ends break together.
     pub(super) fn failed(&mut self, now: Instant) {
+        if self.until.is_some_and(|until| now < until) {
+            return;
+        }
         let pause = backoff::delay(FIRST_PAUSE, MAX_PAUSE, self.failures);
         *self = Self { failures: self.failures.saturating_add(1), until: Some(now + pause) };
     }

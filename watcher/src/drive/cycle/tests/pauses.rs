@@ -95,6 +95,20 @@ fn pauses_after_failed_executions_grow_until_the_actuator_answers_again() {
 }
 
 #[test]
+fn streams_that_break_together_count_as_one_failure() {
+    let mut harness = Harness::new();
+    let snapshot = harness.snapshot(0, ClusterState::default());
+    let fail = |harness: &mut Harness, millis: u64| {
+        let (now, result) = (harness.at(millis), Err(tonic::Status::unavailable("gone")));
+        harness.cycle.handle_event(Event::Ended { cycle_id: "7-9".to_owned(), result }, now);
+    };
+    (0..50).for_each(|millis| fail(&mut harness, millis));
+    assert_eq!(harness.next(&snapshot, 49), Step::Wait(Some(harness.at(50))));
+    fail(&mut harness, 50);
+    assert_eq!(harness.next(&snapshot, 50), Step::Wait(Some(harness.at(150))), "the second failure in a row");
+}
+
+#[test]
 fn a_launch_that_was_admitted_or_has_ended_is_retried_as_if_for_the_first_time() {
     use OutcomeStatus::{Accepted, Failed, Launched, Rejected, Removed};
     for (statuses, pause) in [
