@@ -5,8 +5,8 @@ use plimsoll_model::catalog::{Catalog, InstanceType, Offering};
 use plimsoll_model::identity::CatalogId;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Maximum catalogs that the snapshot does not refer to. New ones arrive before the snapshot that refers to them. One
-/// that is dropped and needed after all comes from the shared cache, or is requested again.
+/// Maximum catalogs that the snapshot does not refer to. Earlier watchers send new ones before the snapshot that refers
+/// to them. One that is dropped and needed after all comes from the shared cache, or is requested again.
 pub(super) const MAX_OTHERS: usize = 32;
 
 /// Maximum estimated memory of a session's catalogs: a quarter of the memory that the chart allows a replica. A catalog

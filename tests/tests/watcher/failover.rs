@@ -185,6 +185,15 @@ async fn a_catalog_is_sent_only_to_a_scheduler_that_lacks_it() {
     assert_eq!(second.with(|state| (state.sessions, state.full, state.catalogs)), (1, 1, 0));
 }
 
+/// During a plan, a scheduler reads only the next message: a catalog would keep an abandoned plan from ending.
+#[tokio::test(start_paused = true)]
+async fn a_catalog_comes_after_the_snapshot_that_needs_it() {
+    let (fixture, _watcher) = Fixture::with_watcher().await;
+    fixture.pending_pod("a", None);
+    fixture.until("a launch was requested", || fixture.actuator.executions() == 1).await;
+    assert_eq!(fixture.schedulers[0].with(|state| (state.catalogs, state.early_catalogs)), (1, 0));
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_standby_is_warm_and_drives_only_once_it_leads() {
     let (fixture, first) = Fixture::with_watcher().await;

@@ -34,6 +34,8 @@ pub(crate) struct State {
     pub(crate) full: usize,
     /// Number of received catalogs.
     pub(crate) catalogs: usize,
+    /// Number of catalogs that came before a snapshot that refers to them.
+    pub(crate) early_catalogs: usize,
     /// Options of the plans that this or another replica was asked for, in order.
     pub(crate) asked: Arc<Mutex<Vec<PlanOptions>>>,
     /// Snapshots planned for, in order.
@@ -136,7 +138,13 @@ impl FakeScheduler {
                     });
                     answers.send(answer(Answer::Ready(ready))).await.ok()?;
                 }
-                Ask::Catalog(_) => self.with(|state| state.catalogs += 1),
+                Ask::Catalog(catalog) => {
+                    let is_needed = mirror.snapshot().is_some_and(|known| catalogs_of(known).contains(&catalog.id));
+                    self.with(|state| {
+                        state.catalogs += 1;
+                        state.early_catalogs += usize::from(!is_needed);
+                    });
+                }
                 Ask::SnapshotChunk(chunk) => {
                     let complete = mirror.apply_chunk(chunk).unwrap();
                     self.with(|state| state.full += usize::from(complete));

@@ -134,18 +134,9 @@ impl Session {
         }
     }
 
-    /// Sends missing catalogs, and the snapshot or its delta.
+    /// Sends the snapshot or its delta, and then missing catalogs. A replica that makes an abandoned plan looks at the
+    /// next message only, and ends that plan if it is a snapshot or a delta.
     async fn sync(&mut self, published: &Arc<PublishedSnapshot>, catalogs: CatalogLookup<'_>) -> Result<(), Status> {
-        let needed: BTreeSet<&str> = published
-            .snapshot
-            .node_pools
-            .iter()
-            .filter_map(|pool| pool.catalog.as_ref())
-            .map(|id| id.as_str())
-            .collect();
-        for id in needed {
-            self.send_catalog(id, catalogs).await?;
-        }
         match self.last_sent.take() {
             Some(sent) if sent.snapshot.sequence == published.snapshot.sequence => {}
             sent => match sent.and_then(|sent| published.since(&sent)) {
@@ -165,6 +156,16 @@ impl Session {
             },
         }
         self.last_sent = Some(Arc::clone(published));
+        let needed: BTreeSet<&str> = published
+            .snapshot
+            .node_pools
+            .iter()
+            .filter_map(|pool| pool.catalog.as_ref())
+            .map(|id| id.as_str())
+            .collect();
+        for id in needed {
+            self.send_catalog(id, catalogs).await?;
+        }
         Ok(())
     }
 
