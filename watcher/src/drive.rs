@@ -226,7 +226,11 @@ impl Driver {
             request.options.disruption = false;
             planned = self.scheduler.plan(&request).await;
         }
-        self.metrics.planning.ended(planned.as_ref().ok());
+        if matches!(planned, Err(PlanError::Abandoned)) {
+            self.metrics.planning.abandoned();
+        } else {
+            self.metrics.planning.ended(planned.as_ref().ok());
+        }
         let plan = match planned {
             Ok(mut plan) => {
                 self.metrics.plans.with_label_values(&["planned"]).inc();

@@ -97,13 +97,15 @@ async fn a_pending_pod_does_not_wait_for_a_search_for_removals() {
     let replica = &fixture.schedulers[0];
     replica.with(|state| state.slow_removals = true);
     // No pod waits, so the first plan is only about removals.
-    let _watcher = fixture.watcher("watcher-0", &["actuator-0"]);
+    let watcher = fixture.watcher("watcher-0", &["actuator-0"]);
     fixture.until("removals are searched for", || replica.with(|state| state.unanswered_removals) == 1).await;
     fixture.pending_pod("a", None);
     let took = fixture.until("a launch was requested", || fixture.actuator.executions() == 1).await;
     assert!(took < SECOND / 5, "{took:?}");
     assert_eq!(replica.with(|state| (state.sessions, state.full)), (1, 1), "the session goes on");
     assert_eq!(fixture.schedulers[1].with(|state| state.sessions), 0);
+    let failed = "controller_runtime_reconcile_total{controller=\"disruption\",result=\"error\"}";
+    assert!(!watcher.metrics_say(failed), "an abandoned plan is no error");
 }
 
 /// Otherwise, pods that keep arriving would prevent removals.

@@ -137,6 +137,11 @@ impl PlanningMetrics {
         state.last = Some(LastPlan { controller, unschedulable, ignored, reasons });
     }
 
+    /// Records that a plan request was abandoned, which is neither a success nor an error.
+    pub fn abandoned(&self) {
+        self.state.lock().current = None;
+    }
+
     /// Reads the state.
     pub(super) fn read<T>(&self, read: impl FnOnce(&PlanningState) -> T) -> T {
         read(&self.state.lock())

@@ -76,3 +76,13 @@ async fn a_plan_that_was_not_made_is_an_error_and_keeps_what_is_known() {
     planning.lead(false);
     assert!(!metrics.encode().unwrap().contains("unschedulable_pods_count{"), "the next leader knows");
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_abandoned_plan_is_no_error() {
+    let (metrics, planning) = stage();
+    planning.began(true);
+    planning.abandoned();
+    planning.ended(None);
+    let text = metrics.encode().unwrap();
+    assert!(!text.contains("reconcile_total{") && !text.contains("unfinished_work_seconds{"), "{text}");
+}
