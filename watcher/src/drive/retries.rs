@@ -39,8 +39,9 @@ const MEMORY_AFTER_UNDONE: Duration = Duration::from_secs(1800);
 /// Maximum remembered removal keys: several plans' worth, as many as the actuator keeps outcomes.
 const MAX_REMOVALS: usize = 20_000;
 
-/// Key under which failures are counted. The id of a launch depends on its pods, so it identifies the launch across
-/// plans. The id of a removal differs in each plan, so a removal is identified by node and reason.
+/// Key under which failures are counted. The id of a launch depends on its pods and on the ledger's position, so it
+/// identifies the launch in plans for the same position: after a change of the ledger, it is sent at once. The id of a
+/// removal differs in each plan, so a removal is identified by node and reason.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RetryKey {
     /// A launch, by its action id.
