@@ -17,16 +17,27 @@ use kube::runtime::watcher::{self, Error as WatchError, Event};
 use kube::{Api, Client};
 use plimsoll_api::{CapacityBuffer, CapacityQuota, EC2NodeClass, NodeClaim, NodeOverlay, NodePool, Pod, SharedParts};
 use plimsoll_runtime::admin::{Readiness, ReadinessHandle};
+use plimsoll_runtime::backoff;
 use plimsoll_runtime::program::WATCH_SECONDS;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 /// Pause after the first failure of a watch, doubled by each further failure. A broken connection is reopened quickly,
 /// while a failing API server is not overloaded.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Maximum pause after a failure. New pods get no plan for as long after the API server works again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// How long a failure is remembered. A watch without events does not report that it works, so a later failure counts as
+/// the first one.
+const FAILURE_MEMORY: Duration = Duration::from_secs(120);
+
+/// How often a kind is looked for whose CRD is not installed.
+const CRD_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Kinds whose CRD a cluster may not have.
 const OPTIONAL: [ObjectKind; 3] = [ObjectKind::CapacityBuffer, ObjectKind::CapacityQuota, ObjectKind::NodeOverlay];
@@ -113,7 +124,7 @@ impl Feed {
         let config = watcher::Config::default().page_size(PAGE_SIZE).timeout(WATCH_SECONDS);
         let list_and_watch = || watcher::watcher(api.clone(), config.clone()).boxed();
         let mut events = list_and_watch();
-        let (mut handle, mut pause, mut list) = (Some(handle), FIRST_PAUSE, PartialList::default());
+        let (mut handle, mut pauses, mut list) = (Some(handle), Pauses::default(), PartialList::default());
         let mut parts = SharedParts::default();
         // The stream continues after an error and never ends.
         while let Some(event) = events.try_next().await.transpose() {
@@ -121,7 +132,7 @@ impl Feed {
                 Ok(event) => {
                     // The watcher announces each list before it asks for it. A list that fails begins in the same way.
                     if !matches!(event, Event::Init | Event::InitApply(_)) {
-                        pause = FIRST_PAUSE;
+                        pauses = Pauses::default();
                     }
                     if self.handle_event(event, &mut list, &mut parts) {
                         handle.take().into_iter().for_each(ReadinessHandle::release);
@@ -135,9 +146,10 @@ impl Feed {
                         listed_sender.send_replace(true);
                     }
                     tracing::debug!(kind, "the API server does not know the kind");
-                    tokio::time::sleep(LONGEST_PAUSE).await;
+                    tokio::time::sleep(CRD_INTERVAL).await;
                 }
                 Err(error) => {
+                    let mut pause = pauses.failed(Instant::now());
                     // The watcher would only start the same watch again. A list tells whether the kind is gone.
                     let is_gone = |cause| OPTIONAL.contains(&K::KIND) && is_not_found(cause);
                     if matches!(&error, WatchError::WatchStartFailed(cause) if is_gone(cause)) {
@@ -146,7 +158,6 @@ impl Feed {
                     self.metrics.watch_errors.with_label_values(&[kind]).inc();
                     tracing::warn!(kind, %error, ?pause, "watch failed, trying again");
                     tokio::time::sleep(pause).await;
-                    pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
                 }
             }
         }
@@ -219,4 +230,38 @@ impl Feed {
 /// Whether the API server does not serve the kind.
 fn is_not_found(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404)
+}
+
+/// Growing pauses of a watch after failures in a row.
+#[derive(Debug, Default)]
+struct Pauses {
+    failures: u32,
+    last: Option<Instant>,
+}
+
+impl Pauses {
+    /// Records a failure. Returns the pause after it.
+    fn failed(&mut self, now: Instant) -> Duration {
+        let failures = if self.last.is_some_and(|last| now < last + FAILURE_MEMORY) { self.failures } else { 0 };
+        *self = Self { failures: failures.saturating_add(1), last: Some(now) };
+        backoff::delay(FIRST_PAUSE, LONGEST_PAUSE, failures)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_with_failures_in_a_row_and_a_late_failure_is_the_first_again() {
+        let (mut pauses, mut now) = (Pauses::default(), Instant::now());
+        let mut after = |passed: Duration| {
+            now += passed;
+            pauses.failed(now).as_millis()
+        };
+        let row = [(); 8].map(|()| after(LONGEST_PAUSE));
+        assert_eq!(row, [100, 200, 400, 800, 1600, 3200, 5000, 5000]);
+        assert_eq!(after(FAILURE_MEMORY - FIRST_PAUSE), 5000);
+        assert_eq!([after(FAILURE_MEMORY), after(FIRST_PAUSE)], [100, 200]);
+    }
 }
