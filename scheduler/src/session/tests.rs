@@ -333,13 +333,20 @@ fn the_number_of_catalogs_of_a_snapshot_has_no_limit() {
     let mut snapshot = waiting(1);
     let named = |number| NodePool { catalog: Some(of(number).id()), ..pool(&format!("p{number:02}")) };
     snapshot.node_pools = (0..count).map(named).collect();
-    let mut session = started_session(SessionLimits::default());
-    // As a watcher does: first the catalogs, then the snapshot.
-    for number in 0..count {
-        assert_eq!(send(&mut session, Request::Catalog((&of(number)).into())), []);
+    // Watchers send the snapshot before its catalogs. Earlier ones send the catalogs first.
+    for snapshot_first in [true, false] {
+        let mut session = started_session(SessionLimits::default());
+        if snapshot_first {
+            send_all(&mut session, &snapshot, 100);
+        }
+        for number in 0..count {
+            assert_eq!(send(&mut session, Request::Catalog((&of(number)).into())), []);
+        }
+        if !snapshot_first {
+            send_all(&mut session, &snapshot, 100);
+        }
+        assert_eq!(plan_of_fragments(send(&mut session, plan_now(1))).launches.len(), 1);
     }
-    send_all(&mut session, &snapshot, 100);
-    assert_eq!(plan_of_fragments(send(&mut session, plan_now(1))).launches.len(), 1);
 
     let mut session = started_session(SessionLimits::default());
     send_all(&mut session, &snapshot, 100);
