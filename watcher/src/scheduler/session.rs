@@ -4,6 +4,7 @@ use super::{CatalogLookup, PlanRequest};
 use crate::metrics::WatcherMetrics;
 use crate::snapshots::{OBJECTS_PER_CHUNK, PublishedSnapshot};
 use plimsoll_model::plan::Plan;
+use plimsoll_proto::catalog::v1::Catalog;
 use plimsoll_proto::convert::append_fragment;
 use plimsoll_proto::delta;
 use plimsoll_proto::known::Known;
@@ -14,7 +15,7 @@ use plimsoll_proto::scheduler::v1::session_request::Message as RequestMessage;
 use plimsoll_proto::scheduler::v1::session_response::Message as ResponseMessage;
 use plimsoll_proto::scheduler::v1::{Hello, PlanNow, SessionRequest, SessionResponse};
 use plimsoll_runtime::serve::MAX_DECODING_BYTES;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -115,8 +116,8 @@ impl Session {
                 ResponseMessage::NeedCatalog(need) => {
                     resyncs += 1;
                     for id in need.catalog_ids {
-                        self.known_catalogs.remove(&id);
-                        self.send_catalog(&id, catalogs).await?;
+                        let catalog = find(&id, catalogs)?;
+                        self.send_catalog(&id, &catalog).await?;
                     }
                 }
                 ResponseMessage::ResyncRequired(resync) => {
@@ -137,6 +138,8 @@ impl Session {
     /// Sends the snapshot or its delta, and then missing catalogs. A replica that makes an abandoned plan looks at the
     /// next message only, and ends that plan if it is a snapshot or a delta.
     async fn sync(&mut self, published: &Arc<PublishedSnapshot>, catalogs: CatalogLookup<'_>) -> Result<(), Status> {
+        // If a catalog is gone, nothing is sent.
+        let missing = self.missing_catalogs(published, catalogs)?;
         match self.last_sent.take() {
             Some(sent) if sent.snapshot.sequence == published.snapshot.sequence => {}
             sent => match sent.and_then(|sent| published.since(&sent)) {
@@ -156,26 +159,26 @@ impl Session {
             },
         }
         self.last_sent = Some(Arc::clone(published));
-        let needed: BTreeSet<&str> = published
-            .snapshot
-            .node_pools
-            .iter()
-            .filter_map(|pool| pool.catalog.as_ref())
-            .map(|id| id.as_str())
-            .collect();
-        for id in needed {
-            self.send_catalog(id, catalogs).await?;
+        for (id, catalog) in missing {
+            self.send_catalog(&id, &catalog).await?;
         }
         Ok(())
     }
 
-    async fn send_catalog(&mut self, id: &str, catalogs: CatalogLookup<'_>) -> Result<(), Status> {
-        if self.known_catalogs.contains(id) {
-            return Ok(());
-        }
-        // The catalog may have been replaced since the snapshot was built. The next snapshot refers to the new catalog.
-        let catalog = catalogs(id).ok_or_else(|| Status::aborted(format!("catalog {id} is no longer known")))?;
-        send(&self.requests, RequestMessage::Catalog(catalog.as_ref().clone())).await?;
+    /// Catalogs that the snapshot refers to and the replica lacks, by id.
+    fn missing_catalogs(
+        &self,
+        published: &PublishedSnapshot,
+        catalogs: CatalogLookup<'_>,
+    ) -> Result<BTreeMap<String, Arc<Catalog>>, Status> {
+        let needed = published.snapshot.node_pools.iter().filter_map(|pool| pool.catalog.as_ref());
+        let needed: BTreeSet<&str> = needed.map(|id| id.as_str()).collect();
+        let missing = needed.into_iter().filter(|id| !self.known_catalogs.contains(*id));
+        missing.map(|id| Ok((id.to_owned(), find(id, catalogs)?))).collect()
+    }
+
+    async fn send_catalog(&mut self, id: &str, catalog: &Catalog) -> Result<(), Status> {
+        send(&self.requests, RequestMessage::Catalog(catalog.clone())).await?;
         self.known_catalogs.insert(id.to_owned());
         Ok(())
     }
@@ -188,6 +191,11 @@ impl Session {
         };
         send(&self.requests, RequestMessage::PlanNow(plan_now)).await
     }
+}
+
+/// A catalog may have been replaced since the snapshot was built. The next snapshot refers to the new one.
+fn find(id: &str, catalogs: CatalogLookup<'_>) -> Result<Arc<Catalog>, Status> {
+    catalogs(id).ok_or_else(|| Status::aborted(format!("catalog {id} is no longer known")))
 }
 
 /// The checksum that a replica computes, if it does not know all fields.
