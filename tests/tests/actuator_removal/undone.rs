@@ -15,6 +15,9 @@ use plimsoll_tests::{MINUTE, Setup};
 use serde_json::json;
 use std::time::Duration;
 
+/// Counter of claims that removals have deleted.
+const DISRUPTED: &str = "karpenter_nodeclaims_disrupted_total";
+
 /// The removal of this claim is tainted and then waits.
 pub(super) fn forbid_deletion(watcher: &FakeWatcher, claim: &str) {
     let deletion = Matcher { name: Some(claim.to_owned()), ..Matcher::of(Verb::Delete, "nodeclaims") };
@@ -225,6 +228,7 @@ async fn a_claim_that_is_deleted_while_its_removal_is_undone_keeps_the_reason() 
     assert!(has_reason(&watcher.world, &claim));
     let events = watcher.world.events_of("NodeClaim", &claim);
     assert!(!events.iter().any(|event| event.contains("removal undone")), "{events:?}");
+    assert_eq!(watcher.counted(DISRUPTED, &[]), 1);
 }
 
 /// Somebody else wrote the taint, or removed the command.
