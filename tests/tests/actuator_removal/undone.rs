@@ -316,4 +316,5 @@ async fn delete_and_use_up_the_budget(loses_answers: bool) {
         statuses.push(Outcome::try_from(answer).unwrap().status);
     }
     assert_eq!(statuses, [OutcomeStatus::Accepted, OutcomeStatus::Removed]);
+    assert_eq!(watcher.counted(DISRUPTED, &[]), 1, "however late the watch shows the deletion");
 }
