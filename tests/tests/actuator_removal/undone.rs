@@ -181,6 +181,35 @@ async fn a_deletion_without_a_response_has_no_effect_while_the_removal_is_undone
     assert!(!is_tainted(&watcher.world, &node));
 }
 
+/// It has the command of another removal by then, which waits for a replacement. The watch does not show it yet.
+#[tokio::test(start_paused = true)]
+async fn a_claim_whose_command_has_changed_is_not_deleted() {
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
+    let faults = watcher.world.server().faults();
+    let deletion = Matcher { name: Some(claim.clone()), ..Matcher::of(Verb::Delete, "nodeclaims") };
+    let rule = faults.always(deletion, Effect::internal_error());
+    watcher.remove("r-1", &node, DisruptionReason::Empty, None).await;
+    let marked = |world: &World| is_tainted(world, &node) && has_reason(world, &claim);
+    watcher.until("the node is marked", MINUTE, marked).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let claims = WatchMatcher { client: "actuator".to_owned(), resource: Some("nodeclaims") };
+    faults.distort_watches(claims, Distortion::Stale(MINUTE));
+    let command = json!({"action": "r-2", "node": node, "reason": "Empty", "replacements": ["a-2"], "evictions": {},
+                         "rooms": {}, "pods": [], "admitted": watcher.world.server().now().as_millisecond()});
+    let patch = json!({"metadata": {"annotations": {annotation::REMOVAL: command.to_string()}}});
+    watcher.world.patch(ResourceId::NODE_CLAIMS, &claim, patch).unwrap();
+    faults.remove(rule);
+    // The deletion is tried again after half a minute at most.
+    tokio::time::sleep(Duration::from_secs(45)).await;
+    assert!(watcher.claim(&claim).is_some_and(|claim| !object::is_deleting(&claim)));
+    assert!(has_command(&watcher.world, &claim));
+    // Nobody launches the replacement.
+    let undone = |world: &World| !has_command(world, &claim) && !is_tainted(world, &node);
+    watcher.until("the removal is reverted", MINUTE, undone).await;
+    assert!(watcher.claim(&claim).is_some_and(|claim| !object::is_deleting(&claim)));
+}
+
 /// The write of the reason failed once the node was tainted.
 #[tokio::test(start_paused = true)]
 async fn a_deleted_claim_has_the_reason_of_its_removal() {
