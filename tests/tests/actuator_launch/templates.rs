@@ -7,9 +7,9 @@ use plimsoll_model::execution::OutcomeReason;
 use plimsoll_model::execution::OutcomeStatus::{Accepted, Failed, Launched, Rejected};
 use plimsoll_model::names::{annotation, tag};
 use plimsoll_model::plan::Launch;
-use plimsoll_sim::apiserver::ResourceId;
 use plimsoll_sim::apiserver::faults::{Effect as ClusterEffect, Gate, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
+use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::cloud::{Action, Effect};
 use plimsoll_tests::MINUTE;
 use plimsoll_tests::fake_watcher::FakeWatcher;
@@ -215,6 +215,49 @@ async fn a_group_whose_next_attempt_cannot_be_written_is_resumed_within_a_minute
     let claims = watcher.settled(1).await;
     assert_eq!(claims[0].metadata.annotations.as_ref().unwrap()[annotation::LAUNCH_ATTEMPT], "1");
     assert_eq!(watcher.fleet_calls(), 2);
+}
+
+/// The list of the scan has the second group as it was before its next attempt. Sent again, its first attempt would
+/// launch another instance.
+#[tokio::test(start_paused = true)]
+async fn a_group_that_ends_during_a_scan_is_not_resumed() {
+    let watcher = start();
+    let catalog = watcher.catalog().await;
+    let faults = watcher.world.server().faults();
+    let refuse_next = || watcher.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, missing_template(), 1));
+    // Claims are listed only because of this group, which waits to be resumed.
+    refuse_next();
+    faults.next(1, patches(), forbidden());
+    let position = watcher.position().await;
+    let first = plan(position, vec![launch(&catalog, "a-1", &["m6i.large"], "p-1")]);
+    let _first = watcher.stream(first).await.unwrap();
+    let (before, after) = (Gate::default(), Gate::default());
+    let lists = Matcher { client: Some(watcher.actuator()), ..Matcher::of(Verb::List, "nodeclaims") };
+    faults.next(1, lists.clone(), ClusterEffect::HoldBefore(before.clone()));
+    faults.next(1, lists, ClusterEffect::HoldAfter(after.clone()));
+    before.reached(1).await;
+    let began = tokio::time::Instant::now();
+    refuse_next();
+    let position = watcher.position().await;
+    let second = plan(position, vec![launch(&catalog, "b-1", &["c6i.large"], "p-2")]);
+    let claim = watcher.send(second).await.remove(0).node_claim.unwrap();
+    let raise = Gate::default();
+    let patch = Matcher { name: Some(claim.clone()), ..patches() };
+    faults.next(1, patch, ClusterEffect::HoldBefore(raise.clone()));
+    raise.reached(1).await;
+    before.open();
+    after.reached(1).await;
+    raise.open();
+    // The scan leaves out claims of the last ten seconds, and its list may take fifteen.
+    tokio::time::sleep_until(began + Duration::from_secs(12)).await;
+    let is_launched = watcher.claim(&claim).is_some_and(|claim| object::condition_is_true(&claim, "Launched"));
+    assert!(is_launched, "the second group has ended");
+    after.open();
+    // The first group is resumed.
+    watcher.settled(2).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    watcher.settled(2).await;
+    assert_eq!(watcher.fleet_calls(), 4);
 }
 
 #[tokio::test(start_paused = true)]
