@@ -1,6 +1,7 @@
 //! New leaders that find an interrupted claim whose pods no plan covers.
 
 use super::{begin, begin_with, interrupt, is_deleting, recommend_rebalance, spot, with_pods};
+use plimsoll_model::execution::OutcomeStatus;
 use plimsoll_model::names::annotation;
 use plimsoll_model::time::Millis;
 use plimsoll_sim::apiserver::faults::{Effect, Matcher};
@@ -8,7 +9,7 @@ use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::plimsoll::{Options, Role};
 use plimsoll_sim::world::World;
-use plimsoll_tests::fake_watcher::FakeWatcher;
+use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted};
 use plimsoll_tests::{MINUTE, instances_ever_launched};
 use serde_json::json;
 use std::time::Duration;
@@ -87,6 +88,24 @@ async fn a_claim_stays_until_a_new_leader_may_request_its_replacement() {
     watcher.until("a replacement is launched", Duration::from_secs(20), is_replaced).await;
     let is_gone = |world: &World| world.get(ResourceId::NODE_CLAIMS, &claim).is_none();
     watcher.until("the old claim is deleted", MINUTE, is_gone).await;
+}
+
+/// The plan has a node for the pods that came in place of those of the old node, whose drain ends after the plan.
+#[tokio::test(start_paused = true)]
+async fn a_plan_that_comes_before_the_delayed_replacement_prevents_it() {
+    let mut watcher = begin().await;
+    let (claim, _) = drained_by_a_new_leader(&mut watcher).await;
+    // No drain ends while the pods cannot be listed.
+    let lists = Matcher { client: Some(watcher.actuator()), ..Matcher::of(Verb::List, "pods") };
+    let rule = watcher.world.server().faults().always(lists, Effect::internal_error());
+    watcher.until("new pods wait", Duration::from_secs(5), |world| world.pending_pods() == 2).await;
+    let wanted = Wanted { pods: watcher.pods_on(""), ..spot("b-1") };
+    let outcomes = watcher.send(watcher.plan(&[wanted], Vec::new()).await).await;
+    assert_eq!(outcomes[0].status, OutcomeStatus::Accepted, "{outcomes:?}");
+    watcher.world.server().faults().remove(rule);
+    let is_gone = |world: &World| world.get(ResourceId::NODE_CLAIMS, &claim).is_none();
+    watcher.until("the old claim is deleted", 2 * MINUTE, is_gone).await;
+    assert_eq!(instances_ever_launched(&watcher.world).len(), 2, "the old instance and that of the plan");
 }
 
 /// The delay is longer than the time within which a replacement is launched.
