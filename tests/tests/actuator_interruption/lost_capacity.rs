@@ -156,6 +156,16 @@ async fn a_reservation_that_its_owner_takes_back_has_no_free_instance() {
     assert_eq!(watcher.ledger().await.unwrap().reservations, free(0));
 }
 
+/// Only one of its instances ends, and the others stay free.
+#[tokio::test(start_paused = true)]
+async fn maintenance_says_nothing_of_the_capacity_of_a_reservation() {
+    let watcher = begin().await;
+    let (claim, node) = reserved_node(&watcher).await;
+    announce_maintenance(&watcher, &[&instance_of(&watcher.world, &node)], None);
+    until_going(&watcher, &claim).await;
+    assert_eq!(watcher.ledger().await.unwrap().reservations, free(2));
+}
+
 /// EC2 is asked once a minute, and does not answer here. A watch that lags shows the claim after its Node is gone. If
 /// answers are lost, the actuator does not get the one to its last write.
 #[tokio::test(start_paused = true)]
