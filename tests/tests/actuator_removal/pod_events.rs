@@ -1,12 +1,13 @@
 //! Removals by plans that do not know the last pod event of the node (decision 202).
 
-use crate::of_node;
-use plimsoll_model::execution::{OutcomeReason, OutcomeStatus};
-use plimsoll_model::plan::Termination;
+use crate::undone::forbid_deletion;
+use crate::{is_tainted, of_node};
+use plimsoll_model::execution::{Outcome, OutcomeReason, OutcomeStatus};
+use plimsoll_model::plan::{Placement, Termination};
 use plimsoll_model::snapshot::DisruptionReason;
-use plimsoll_sim::apiserver::ResourceId;
 use plimsoll_sim::apiserver::faults::{Effect, Gate, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
+use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, wanted};
 use plimsoll_tests::{MINUTE, Setup};
 use serde_json::json;
@@ -60,4 +61,35 @@ async fn a_removal_that_waits_for_its_turn_while_the_pod_event_is_written_is_rej
     assert!(others.iter().all(|outcome| outcome.status == OutcomeStatus::Accepted), "{others:?}");
     let expected = (OutcomeStatus::Rejected, Some(OutcomeReason::NodeChanged));
     assert_eq!((last.status, last.reason), expected, "{last:?}");
+}
+
+/// The pod leaves the node because of the removal, and the claim does not show that yet.
+#[tokio::test(start_paused = true)]
+async fn a_repeated_plan_is_not_rejected_for_the_pods_that_its_removal_moves() {
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
+    watcher.world.deploy("web", 1, &json!({"cpu": "500m"}), &json!({})).unwrap();
+    watcher.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
+    let (_, other) = watcher.node(&wanted("a-2")).await;
+    tokio::time::sleep(MINUTE).await;
+    forbid_deletion(&watcher, &claim);
+    let pods = watcher.pods_on(&node);
+    let moved_to = vec![Placement { node: other.as_str().into(), pods: pods.clone() }];
+    let plan = watcher.plan(&[], vec![Termination { pods, moved_to, ..of_node("r-1", &node) }]).await;
+    let outcomes = watcher.send(plan.clone()).await;
+    assert_eq!(outcomes[0].status, OutcomeStatus::Accepted, "{outcomes:?}");
+    watcher.until("the node is tainted", MINUTE, |world| is_tainted(world, &node)).await;
+    // The reason is written by then.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let (event, patch) = (Gate::default(), Matcher::of(Verb::Patch, "nodeclaims"));
+    let status = Matcher { subresource: Some("status"), name: Some(claim.clone()), ..patch };
+    watcher.world.server().faults().always(status, Effect::HoldBefore(event.clone()));
+    let pod = watcher.world.all(ResourceId::PODS).remove(0);
+    watcher.world.delete(ResourceId::PODS, object::name(&pod)).unwrap();
+    event.reached(1).await;
+    let mut answers = watcher.stream(plan).await.unwrap();
+    let known = Outcome::try_from(answers.message().await.unwrap().unwrap()).unwrap();
+    assert_eq!(known.status, OutcomeStatus::Accepted, "{known:?}");
+    let next = tokio::time::timeout(Duration::from_secs(1), answers.message()).await;
+    assert!(next.is_err(), "the removal goes on: {next:?}");
 }
