@@ -109,6 +109,20 @@ async fn a_fleet_call_that_times_out_is_looked_up_before_its_claim_fails() {
     assert_eq!(watcher.fleet_calls(), 2);
 }
 
+/// Other than internal errors of EC2. The next plan may ask for the same offerings.
+#[tokio::test(start_paused = true)]
+async fn requests_that_do_not_arrive_say_nothing_of_capacity() {
+    let watcher = start();
+    let catalog = watcher.catalog().await;
+    let position = watcher.position().await;
+    watcher.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, Effect::Drop, u32::MAX));
+    // Ten minutes of requests, and two minutes of look-ups.
+    let outcomes = watcher.execute(plan(position, wanted(&catalog, 1))).await.unwrap();
+    assert_eq!(outcomes.last().unwrap().status, OutcomeStatus::Failed, "{outcomes:?}");
+    let unavailable = watcher.ledger().await.unwrap().unavailable_offerings;
+    assert!(unavailable.as_ref().is_none_or(Vec::is_empty), "{unavailable:?}");
+}
+
 /// It may still take effect, however often the API server is busy after that.
 #[tokio::test(start_paused = true)]
 async fn rate_limits_say_nothing_of_an_earlier_try_that_was_not_answered() {
