@@ -347,6 +347,7 @@ async fn a_claim_that_changes_when_it_is_given_up_is_given_up_later() {
     let (watcher, _) = with_booting_instance().await;
     watcher.world.server().faults().next(1, Matcher::of(Verb::Delete, "nodeclaims"), Effect::conflict());
     watcher.until("the instance is given up", 20 * MINUTE, is_gone).await;
+    assert_eq!(watcher.counted("plimsoll_actuator_nodeclaims_failed_total", &[]), 1);
 }
 
 /// Its registration is late, and the deletion of its claim, which gets no response, is later.
