@@ -87,6 +87,18 @@ fn each_lag_of_the_ledger_is_waited_for_in_full() {
     assert_eq!(harness.next(&caught_up, 110_003), Step::Wait(Some(harness.at(170_003))));
 }
 
+/// Outcomes of different executions arrive in any order.
+#[test]
+fn an_earlier_outcome_that_arrives_late_does_not_make_an_older_ledger_do() {
+    let mut harness = Harness::new();
+    harness.outcome("a", OutcomeStatus::Accepted, 9, 0);
+    harness.outcome("b", OutcomeStatus::Launched, 4, 0);
+    let behind = with_ledger(&mut harness, 0, 4);
+    assert_eq!(harness.next(&behind, 0), Step::Wait(Some(harness.at(60_000))));
+    let caught_up = with_ledger(&mut harness, 1, 9);
+    assert_eq!(harness.next(&caught_up, 1), Step::Plan);
+}
+
 #[test]
 fn the_end_of_an_admitted_action_delays_no_plan() {
     for end in [OutcomeStatus::Launched, OutcomeStatus::Removed] {
