@@ -82,6 +82,22 @@ async fn a_node_without_its_claim_is_drained_and_its_instance_terminated() {
     watcher.until("the instance is terminated", 10 * MINUTE, |world| world.living_instances().is_empty()).await;
 }
 
+/// Somebody has created another claim with the name of the lost one.
+#[tokio::test(start_paused = true)]
+async fn a_node_without_its_claim_does_not_wait_for_another_claim_of_that_name() {
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
+    let uid = object::uid(&watcher.world.get(ResourceId::NODES, &node).unwrap()).to_owned();
+    lose_claim(&watcher, &claim);
+    let class = json!({"group": "eks.amazonaws.com", "kind": "NodeClass", "name": "default"});
+    let other = json!({"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": {"name": claim},
+        "spec": {"nodeClassRef": class, "requirements": []}});
+    watcher.world.apply_object(&other).unwrap();
+    watcher.world.delete(ResourceId::NODES, &node).unwrap();
+    let is_there = |world: &World| world.get(ResourceId::NODES, &node).is_some_and(|node| object::uid(&node) == uid);
+    watcher.until("the Node is deleted", Duration::from_secs(30), |world| !is_there(world)).await;
+}
+
 /// The node looks empty in the watch cache.
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_the_watch_does_not_show_keeps_a_node_without_its_claim() {
