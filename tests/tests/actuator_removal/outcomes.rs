@@ -47,6 +47,24 @@ async fn a_removal_that_is_undone_has_failed() {
     assert_eq!(outcome.node_claim, Some(claim.clone()));
 }
 
+/// The watch of pods lags, so that the node looks empty until its pods are listed live (rule 15).
+#[tokio::test(start_paused = true)]
+async fn a_removal_of_a_node_with_a_pod_that_the_watch_does_not_show_has_failed() {
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
+    let pods = WatchMatcher { client: "actuator".to_owned(), resource: Some("pods") };
+    watcher.world.server().faults().distort_watches(pods, Distortion::Stale(10 * MINUTE));
+    watcher.world.deploy("web", 1, &json!({"cpu": "100m"}), &json!({})).unwrap();
+    watcher.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
+    let plan = watcher.plan(&[], vec![of_empty(&node)]).await;
+    let outcome = watcher.final_outcome(plan).await;
+    let expected = (OutcomeStatus::Failed, Some(OutcomeReason::NodeChanged));
+    assert_eq!((outcome.status, outcome.reason), expected, "{outcome:?}");
+    assert!(outcome.message.contains("was bound after the plan was made"), "{outcome:?}");
+    assert!(!is_gone(&watcher.world, &claim) && !is_tainted(&watcher.world, &node));
+    assert_eq!(watcher.world.running_pods(), 1);
+}
+
 /// Without a finalizer, the claim is gone before any controller sees the deletion: a repeated plan gets the outcome.
 #[tokio::test(start_paused = true)]
 async fn a_removal_whose_claim_a_user_deletes_ends_with_an_outcome() {
