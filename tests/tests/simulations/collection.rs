@@ -245,6 +245,20 @@ async fn a_claim_whose_instance_ec2_does_not_show_goes_unless_its_zone_is_shifte
     }
 }
 
+/// EC2 says little about an impaired zone.
+#[tokio::test(start_paused = true)]
+async fn an_instance_without_a_claim_stays_while_its_zone_is_shifted() {
+    let (cluster, _, _) = with_booting_instance().await;
+    let ours = stray(&cluster, true);
+    let machine = cluster.world.living_instances()[&ours].clone();
+    shift_away(&cluster, &machine).await;
+    cluster.pass(8 * MINUTE).await;
+    assert!(cluster.world.living_instances().contains_key(&ours), "{}", cluster.summary());
+    cluster.world.ec2.with(|cloud, _| cloud.zonal_shifts.clear());
+    let gone = move |world: &World| !world.living_instances().contains_key(&ours);
+    cluster.until("it is terminated after the shift", 5 * MINUTE, gone).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_claim_counts_as_collected_only_when_it_is_deleted() {
     let (cluster, name, machine) = with_booting_instance().await;
