@@ -187,6 +187,7 @@ async fn a_claim_that_changes_when_it_is_deleted_without_its_node_is_deleted_lat
     watcher.world.server().faults().next(1, Matcher::of(Verb::Delete, "nodeclaims"), Effect::conflict());
     lose_node(&watcher, &node);
     watcher.until("claim and instance are deleted", 20 * MINUTE, is_gone).await;
+    assert_eq!(watcher.counted("plimsoll_actuator_nodeclaims_collected_total", &[("cause", "node_gone")]), 1);
 }
 
 /// The deletion of its claim gets no response, and takes effect after that.
