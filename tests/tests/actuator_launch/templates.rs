@@ -138,6 +138,29 @@ async fn a_template_that_ec2_does_not_give_fails_its_launch_which_reserves_nothi
     }
 }
 
+/// The node class is being deleted, and a claim holds it. It still has a catalog. Plans would place pods on the node,
+/// which never comes.
+#[tokio::test(start_paused = true)]
+async fn a_launch_that_cannot_be_requested_leaves_no_claim_in_the_ledger() {
+    let watcher = start();
+    let catalog = watcher.catalog().await;
+    let position = watcher.position().await;
+    watcher.execute(plan(position, vec![launch(&catalog, "a-1", &["m6i.large"], "p-1")])).await.unwrap();
+    let claims = watcher.settled(1).await;
+    watcher.world.delete(ResourceId::EC2_NODE_CLASSES, "default").unwrap();
+    // The watch shows it by then.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let position = watcher.position().await;
+    let second = vec![launch(&catalog, "a-2", &["m6i.large"], "p-2")];
+    let outcomes = watcher.execute(plan(position, second)).await.unwrap();
+    assert_eq!(statuses(&outcomes), [Accepted, Failed], "{outcomes:?}");
+    assert_eq!(outcomes[1].reason, Some(OutcomeReason::PoolChanged));
+    let in_flight = watcher.ledger().await.unwrap().upserted;
+    let names = in_flight.iter().map(|claim| Some(claim.name.as_str())).collect::<Vec<_>>();
+    assert_eq!(names, [claims[0].metadata.name.as_deref()]);
+    watcher.settled(1).await;
+}
+
 /// CreateFleet does not find a new template, or the template was deleted.
 fn missing_template() -> Effect {
     let code = "InvalidLaunchTemplateName.NotFoundException".to_owned();
