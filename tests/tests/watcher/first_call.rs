@@ -61,6 +61,19 @@ async fn an_object_that_cannot_be_read_is_left_out_and_the_rest_goes_on() {
     assert!(watcher.metrics_say("plimsoll_watcher_snapshot_problems 1\n"));
 }
 
+/// Plans must not rest on what it said before.
+#[tokio::test(start_paused = true)]
+async fn an_object_that_can_no_longer_be_read_is_left_out() {
+    let (fixture, watcher) = Fixture::with_watcher().await;
+    let says = |line: &str| watcher.metrics_say(&format!("\nplimsoll_watcher_{line}\n"));
+    assert!(says(r#"objects{kind="nodepools"} 1"#));
+    // More than a number of nanoseconds can say.
+    let unreadable = serde_json::json!({"spec": {"template": {"spec": {"expireAfter": "2562048h"}}}});
+    fixture.patch(ResourceId::NODE_POOLS, "default", unreadable);
+    fixture.until("it cannot be read", || !says(r#"invalid_objects_total{kind="nodepools"} 0"#)).await;
+    assert!(says(r#"objects{kind="nodepools"} 0"#));
+}
+
 /// The API server accepts them, and a scheduler refuses the whole of an invalid snapshot.
 #[tokio::test(start_paused = true)]
 async fn empty_names_do_not_end_the_plans() {
