@@ -7,7 +7,8 @@ use plimsoll_model::plan::{Placement, Termination};
 use plimsoll_model::snapshot::DisruptionReason;
 use plimsoll_sim::apiserver::faults::{Distortion, Effect, Gate, Matcher, WatchMatcher};
 use plimsoll_sim::apiserver::request::Verb;
-use plimsoll_sim::apiserver::{ResourceId, object};
+use plimsoll_sim::apiserver::store::{Part, Store, Write};
+use plimsoll_sim::apiserver::{Patch, ResourceId, object};
 use plimsoll_sim::plimsoll::Role;
 use plimsoll_sim::world::World;
 use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, wanted};
@@ -257,6 +258,41 @@ async fn a_claim_that_is_deleted_while_its_removal_is_undone_keeps_the_reason() 
     assert!(has_reason(&watcher.world, &claim));
     let events = watcher.world.events_of("NodeClaim", &claim);
     assert!(!events.iter().any(|event| event.contains("removal undone")), "{events:?}");
+    assert_eq!(watcher.counted(DISRUPTED, &[]), 1);
+}
+
+/// An interruption deletes it before the removal does, and the watch does not show that yet.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_is_deleted_for_another_reason_keeps_that_one() {
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
+    // Its deletion takes longer than the test.
+    let finalizers = json!({"metadata": {"finalizers": ["karpenter.sh/termination", "example.com/wait"]}});
+    watcher.world.patch(ResourceId::NODE_CLAIMS, &claim, finalizers).unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let faults = watcher.world.server().faults();
+    let deletion = Matcher { client: Some(watcher.actuator()), ..Matcher::of(Verb::Delete, "nodeclaims") };
+    let rule = faults.always(deletion, Effect::internal_error());
+    watcher.remove("r-1", &node, DisruptionReason::Empty, None).await;
+    let marked = |world: &World| is_tainted(world, &node) && has_reason(world, &claim);
+    watcher.until("the node is marked", MINUTE, marked).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let claims = WatchMatcher { client: "actuator".to_owned(), resource: Some("nodeclaims") };
+    faults.distort_watches(claims, Distortion::Stale(MINUTE));
+    let mut conditions = object::items(&watcher.claim(&claim).unwrap(), &["status", "conditions"]).to_vec();
+    let reason = conditions.iter_mut().find(|condition| condition["type"] == "DisruptionReason").unwrap();
+    reason["reason"] = json!("Interrupted");
+    let patch = Patch::Merge(json!({"status": {"conditions": conditions}}));
+    let write = Write::new(watcher.world.server().now(), "test");
+    let change =
+        |store: &mut Store| store.patch(ResourceId::NODE_CLAIMS, "", &claim, Part::Status, &patch, &write).map(drop);
+    watcher.world.server().write(change).unwrap();
+    watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    faults.remove(rule);
+    // The deletion is tried again after half a minute at most.
+    tokio::time::sleep(Duration::from_secs(45)).await;
+    let deleted = watcher.claim(&claim).unwrap();
+    assert_eq!(object::condition(&deleted, "DisruptionReason").unwrap()["reason"], "Interrupted");
     assert_eq!(watcher.counted(DISRUPTED, &[]), 1);
 }
 
