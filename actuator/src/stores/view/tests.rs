@@ -47,9 +47,8 @@ fn with_provider(name: &str, id: &str) -> Node {
 fn indices_follow_changes_deletions_and_relists() {
     let view = CachedObjects::<Node>::default();
     let mut writer = Writer::new(view.clone());
-    let names = |id: &str| -> Vec<String> {
-        view.group(id).iter().map(|node| node.metadata.name.clone().unwrap()).collect()
-    };
+    let names =
+        |id: &str| -> Vec<String> { view.group(id).iter().map(|node| node.metadata.name.clone().unwrap()).collect() };
     writer.take(Event::Apply(with_provider("b", "i-1")));
     writer.take(Event::Apply(with_provider("a", "i-1")));
     assert_eq!(names("i-1"), ["a", "b"]);
