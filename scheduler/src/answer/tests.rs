@@ -1,4 +1,5 @@
 mod explanations;
+mod static_pools;
 
 use super::*;
 use crate::samples::{NOW, catalog, catalogs, node, pod, pool, shape, snapshots, waiting};
