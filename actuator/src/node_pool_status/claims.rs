@@ -80,12 +80,11 @@ fn candidates(deps: &NodePoolStatus, on_nodes: &mut PodsOnNodes) -> Vec<Candidat
         stores.classes.state().into_iter().map(|class| (class.name_any(), class)).collect();
     on_nodes.update(&stores.pods);
     // An unreadable claim might seem to have drifted.
-    let live = stores
-        .claims
-        .state()
-        .into_iter()
-        .filter(|claim| claim.metadata.deletion_timestamp.is_none() && guarded::unreadable(claim).is_none());
-    live.map(|claim| {
+    let readable = |claim: &Arc<NodeClaim>| guarded::unreadable(claim).is_none();
+    let mut live = stores.claims.state();
+    live.retain(|claim| claim.metadata.deletion_timestamp.is_none() && readable(claim));
+    deps.pod_events.keep(live.iter().filter_map(|claim| claim.metadata.uid.as_deref()));
+    let candidate = |claim: Arc<NodeClaim>| {
         let pool = claim.labels().get(label::NODE_POOL).and_then(|name| pools.get(name)).cloned();
         let class = classes.get(&claim.spec.node_class_ref.name).cloned();
         let pods = claim.node_name().and_then(|node| on_nodes.hashes.get(node).copied()).unwrap_or_default();
@@ -98,8 +97,8 @@ fn candidates(deps: &NodePoolStatus, on_nodes: &mut PodsOnNodes) -> Vec<Candidat
         );
         let version = Some(hash_of(&version));
         Candidate { key: claim.name_any(), version, input: ClaimWithPool { claim, pool, class, pods } }
-    })
-    .collect()
+    };
+    live.into_iter().map(candidate).collect()
 }
 
 fn hash_of(value: &impl Hash) -> u64 {

@@ -4,7 +4,7 @@
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use plimsoll_api::NodeClaim;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Minimum interval between writes of the last pod event, since pods come in bursts.
@@ -25,6 +25,12 @@ impl PodEvents {
     /// Whether there was an event that is being written to the claim, or is to be written now.
     pub(crate) fn is_due(&self, claim: &NodeClaim, pods: u64, now: Timestamp) -> bool {
         self.has_new(claim, pods) && next_write(claim).is_none_or(|next| next <= now)
+    }
+
+    /// Forgets all claims except those with these UIDs.
+    pub(crate) fn keep<'a>(&self, uids: impl Iterator<Item = &'a str>) {
+        let kept: BTreeSet<&str> = uids.collect();
+        self.0.lock().retain(|uid, _| kept.contains(uid.as_str()));
     }
 
     /// Records that the claim shows the event after which the node has these pods.
@@ -69,5 +75,9 @@ mod tests {
         }
         events.clone().shown(&old, 8);
         assert!(!events.has_new(&old, 8) && events.has_new(&old, 7));
+        events.keep(["u", "v"].into_iter());
+        assert!(events.has_new(&old, 7));
+        events.keep(["v"].into_iter());
+        assert!(!events.has_new(&old, 7), "the claim is gone");
     }
 }
