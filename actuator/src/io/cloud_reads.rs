@@ -10,21 +10,11 @@ use crate::ports::{
     PlacementGroupTerm, QueueMessage, ReservationTerm, SecurityGroup, SelectorTerm, SpotPrice, Subnet, TypeOffering,
     ZonalShift,
 };
-use parking_lot::Mutex;
-use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
 /// Timeout of lists of all instances: some seconds for each page of 1,000 instances.
 const LIST: Duration = Duration::from_secs(180);
-/// How long an SSM parameter is not read again. Many node classes with the same alias look up the same parameters at
-/// the same time, and SSM throttles such bursts. Less than the time after which a look-up without a result is repeated.
-const PARAMETER_AGE: Duration = Duration::from_secs(20);
-
-/// A parameter's value, or that there is none. Whoever asks for it first reads it, and the others wait.
-type Parameter = Arc<OnceCell<Result<String, CloudError>>>;
 
 /// Reads of the cloud. Clones share the ports.
 #[derive(Debug, Clone)]
@@ -32,14 +22,12 @@ pub struct CloudReads {
     cloud: Cloud,
     rate_limiter: RateLimiter,
     metrics: ActuatorMetrics,
-    /// Parameters by path, each with the time at which it was first asked for.
-    parameters: Arc<Mutex<BTreeMap<String, (Instant, Parameter)>>>,
 }
 
 #[allow(clippy::missing_errors_doc, reason = "every method ends in a CloudError where the cloud does not answer")]
 impl CloudReads {
     pub(super) fn new(cloud: Cloud, rate_limiter: RateLimiter, metrics: ActuatorMetrics) -> Self {
-        Self { cloud, rate_limiter, metrics, parameters: Arc::default() }
+        Self { cloud, rate_limiter, metrics }
     }
 
     async fn measured<T>(
@@ -131,23 +119,9 @@ impl CloudReads {
         self.cloud.compute.describe_images(query).await
     }
 
-    /// An SSM parameter, as it was at most 20 s ago.
+    /// An SSM parameter.
     pub async fn parameter(&self, path: &str) -> Result<String, CloudError> {
-        let now = Instant::now();
-        let parameter = {
-            let mut parameters = self.parameters.lock();
-            parameters.retain(|_, (asked, _)| now.duration_since(*asked) < PARAMETER_AGE);
-            let (_, parameter) = parameters.entry(path.to_owned()).or_insert_with(|| (now, Parameter::default()));
-            Arc::clone(parameter)
-        };
-        let read = || async {
-            match self.cloud.parameters.get(path).await {
-                // Only an answer is kept.
-                Err(error) if !matches!(error, CloudError::NotFound { .. }) => Err(error),
-                answer => Ok(answer),
-            }
-        };
-        parameter.get_or_try_init(read).await?.clone()
+        self.cloud.parameters.get(path).await
     }
 
     /// Launch templates.

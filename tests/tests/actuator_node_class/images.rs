@@ -1,9 +1,7 @@
-//! Images of a class, also of a version of the control plane for which AWS has published none.
+//! Images of a class that AWS has not published for the version of the control plane.
 
 use super::{CLASSES, class, fixture};
 use plimsoll_sim::apiserver::object;
-use plimsoll_sim::cloud::{Action, Call};
-use plimsoll_sim::world::World;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -59,22 +57,4 @@ async fn images_of_an_earlier_version_are_kept_as_long_as_ec2_has_them() {
     let class = fixture.class();
     assert_eq!(object::items(&class, &["status", "amis"]).len(), 0, "{class:#}");
     assert_eq!(fixture.refusal("AMIsReady").await.0, "AMINotFound");
-}
-
-/// SSM throttles bursts, such as those of a new leader.
-#[tokio::test(start_paused = true)]
-async fn classes_with_the_same_alias_share_the_reads_of_its_parameters() {
-    let fixture = fixture();
-    let names: Vec<String> = (0..8).map(|number| format!("class-{number}")).collect();
-    for name in &names {
-        let mut class = class(&json!({}));
-        class["metadata"]["name"] = json!(name);
-        fixture.world.apply_object(&class).unwrap();
-    }
-    let has_images = |class: &Value| object::condition_is_true(class, "AMIsReady");
-    let all = |world: &World| names.iter().all(|name| world.get(CLASSES, name).is_some_and(|class| has_images(&class)));
-    fixture.world.until("all classes have images", Duration::from_secs(60), all).await.unwrap();
-    let is_read = |call: &&Call| call.action == Action::GetParameter;
-    let reads = fixture.world.ec2.read(|cloud, _| cloud.log.iter().filter(is_read).count());
-    assert_eq!(reads, 5, "one for each parameter of the alias");
 }
