@@ -4,9 +4,9 @@ use super::kinds::WritableKind;
 use super::patch::difference;
 use super::{Action, RateLimiter};
 use crate::fencing::{CLUSTER_CALL, Fence, NotAllowed};
-use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolumeClaim, Pod as KubePod};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
-use kube::api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::error_boundary::InvalidObject;
 use kube::{Api, Resource};
 use plimsoll_api::{CapacityBuffer, NodeClaim, Pod};
@@ -211,12 +211,17 @@ impl Writes {
 
     /// Evicts a pod unless it was recreated. The caller interprets the error.
     pub(crate) async fn evict(&self, pod: &Pod) -> Result<kube::Result<()>, NotAllowed> {
-        let params = EvictParams { delete_options: Some(only_this(pod)), post_options: PostParams::default() };
         let name = pod.metadata.name.as_deref().unwrap_or_default();
-        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-        let api: Api<KubePod> = Api::namespaced(self.client.clone(), namespace);
-        let answer = self.fence.run(CLUSTER_CALL, api.evict(name, &params)).await?;
-        Ok(answer.map(|_| ()))
+        // kube's own method sends "delete_options", which the API server ignores: an eviction that takes effect late
+        // would evict the next pod with the name.
+        let eviction = json!({
+            "apiVersion": "policy/v1", "kind": "Eviction",
+            "metadata": {"name": name, "namespace": pod.metadata.namespace},
+            "deleteOptions": {"preconditions": {"uid": pod.metadata.uid}},
+        });
+        let (api, params) = (self.api_of(pod), PostParams::default());
+        let call = api.create_subresource::<Value, Value>("eviction", name, &params, &eviction);
+        Ok(self.fence.run(CLUSTER_CALL, call).await?.map(|_| ()))
     }
 
     /// Applies a nomination to a pod's status as `manager`, rate limited. The caller interprets the error.

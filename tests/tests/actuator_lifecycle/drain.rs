@@ -93,6 +93,22 @@ async fn an_eviction_with_a_conflict_is_tried_again_with_pauses_and_counts_once(
     assert_eq!(watcher.counted("karpenter_pods_drained_total", &[]), 1);
 }
 
+/// A StatefulSet gives the next pod the same name.
+#[tokio::test(start_paused = true)]
+async fn an_eviction_that_takes_effect_late_does_not_evict_the_next_pod_with_the_name() {
+    let (watcher, claim, node) = with_grace_period().await;
+    let (_, other) = watcher.node(&wanted("b-1")).await;
+    run_pod(&watcher, "a", &node, &json!({}), 1).await;
+    watcher.world.server().faults().next(1, evictions(), Effect::Late(Duration::from_secs(20)));
+    watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    let is_gone = |world: &World| world.get(ResourceId::PODS, "a").is_none();
+    let took = watcher.until("the eviction that is sent again ends the pod", MINUTE, is_gone).await;
+    assert!(took < Duration::from_secs(20), "the first eviction has not taken effect yet: {took:?}");
+    run_pod(&watcher, "a", &other, &json!({}), 1).await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert!(watcher.world.get(ResourceId::PODS, "a").is_some_and(|pod| is_running(&pod)));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_cannot_be_deleted_when_the_nodes_time_is_over_keeps_no_other_pod() {
     let protected = json!({annotation::DO_NOT_DISRUPT: "true"});

@@ -1,7 +1,7 @@
 //! Once nothing changes any more, the ledger agrees with the cluster: it knows exactly the NodeClaims that are not in
 //! service or are being deleted, and no pods are reserved for others.
 
-use plimsoll_model::execution::LedgerUpdate;
+use plimsoll_model::execution::{InFlightClaim, LedgerUpdate};
 use plimsoll_model::names::label;
 use plimsoll_proto::actuator::v1::WatchLedgerRequest;
 use plimsoll_proto::actuator::v1::actuator_service_client::ActuatorServiceClient;
@@ -9,7 +9,7 @@ use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::plimsoll::Role;
 use plimsoll_tests::{MINUTE, TestCluster};
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -26,7 +26,7 @@ pub(super) async fn check(cluster: &TestCluster) {
     loop {
         let known = tokio::time::timeout(MINUTE, in_flight(cluster)).await.ok().flatten();
         let open = open_claims(cluster);
-        if known.as_ref() == Some(&open) {
+        if known.as_ref().is_some_and(|known| known.keys().eq(&open)) {
             return;
         }
         let elapsed = started.elapsed();
@@ -44,18 +44,19 @@ fn open_claims(cluster: &TestCluster) -> BTreeSet<String> {
     open.map(|claim| object::name(claim).to_owned()).collect()
 }
 
-/// NodeClaims in flight according to the leader's ledger, among them those in service that pods are reserved for.
-/// `None` if nobody leads.
-async fn in_flight(cluster: &TestCluster) -> Option<BTreeSet<String>> {
+/// NodeClaims in flight according to the leader's ledger, each with its state and the pods that are reserved for it.
+/// They include those in service that pods are reserved for. `None` if nobody leads.
+async fn in_flight(cluster: &TestCluster) -> Option<BTreeMap<String, String>> {
     let leader = cluster.plimsoll.leader(Role::Actuator)?;
     let (port, _) = leader.rsplit_once('-')?;
     let pool = cluster.plimsoll.network().pool(READER, &[port.to_owned()]);
     let (_, channel) = pool.channel().await.ok()?;
     let mut updates = ActuatorServiceClient::new(channel).watch_ledger(WatchLedgerRequest {}).await.ok()?.into_inner();
-    let mut names = BTreeSet::new();
+    let mut names = BTreeMap::new();
     while let Some(update) = updates.message().await.ok()? {
         let update = LedgerUpdate::try_from(update).ok()?;
-        names.extend(update.upserted.into_iter().map(|claim| claim.name));
+        let described = |claim: InFlightClaim| (claim.name, format!("{:?}, pods {:?}", claim.state, claim.pods));
+        names.extend(update.upserted.into_iter().map(described));
         if update.complete {
             return Some(names);
         }
