@@ -1,5 +1,5 @@
-//! Once nothing changes any more, the ledger agrees with the cluster: besides NodeClaims in service, it knows exactly
-//! those that are not in service or are being deleted.
+//! Once nothing changes any more, the ledger agrees with the cluster: it knows exactly the NodeClaims that are not in
+//! service or are being deleted, and no pods are reserved for others.
 
 use plimsoll_model::execution::{InFlightClaim, LedgerUpdate};
 use plimsoll_model::names::label;
@@ -26,9 +26,7 @@ pub(super) async fn check(cluster: &TestCluster) {
     loop {
         let known = tokio::time::timeout(MINUTE, in_flight(cluster)).await.ok().flatten();
         let open = open_claims(cluster);
-        let served = in_service(cluster);
-        let agrees = |known: &BTreeMap<String, String>| known.keys().filter(|name| !served.contains(*name)).eq(&open);
-        if known.as_ref().is_some_and(agrees) {
+        if known.as_ref().is_some_and(|known| known.keys().eq(&open)) {
             return;
         }
         let elapsed = started.elapsed();
@@ -44,14 +42,6 @@ fn open_claims(cluster: &TestCluster) -> BTreeSet<String> {
     let claims = cluster.world.all(ResourceId::NODE_CLAIMS);
     let open = claims.iter().filter(|claim| is_open(claim) && is_ours(claim));
     open.map(|claim| object::name(claim).to_owned()).collect()
-}
-
-/// NodeClaims in service. The ledger may have them in flight, too: a claim whose launch was given up, and whose instance
-/// was found before the claim was deleted, counts as terminating until the leader changes.
-fn in_service(cluster: &TestCluster) -> BTreeSet<String> {
-    let open = open_claims(cluster);
-    let names = cluster.world.all(ResourceId::NODE_CLAIMS).into_iter().map(|claim| object::name(&claim).to_owned());
-    names.filter(|name| !open.contains(name)).collect()
 }
 
 /// NodeClaims in flight according to the leader's ledger, each with its state and the pods that are reserved for it.
