@@ -180,6 +180,9 @@ pub async fn launched(
             ledger.launched(name, counted);
             ledger.labelled(name, seeds::labels(&written));
         }
+        if written.metadata.deletion_timestamp.is_none() {
+            ledger.found(name);
+        }
         if let Some(reservation) = &launched.reservation {
             ledger.reservation_used(&reservation.id);
         }

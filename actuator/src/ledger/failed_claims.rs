@@ -16,6 +16,14 @@ impl Ledger {
         }
     }
 
+    /// Records that a claim that is not being deleted has an instance. Its launch may have been given up before, and its
+    /// deletion may have got lost.
+    pub fn found(&mut self, claim: &str) {
+        if let Some(record) = self.claims.get_mut(claim) {
+            record.deleting = false;
+        }
+    }
+
     /// Records that a claim's node is not initialized in time. Its pods can be planned again, as if the claim had
     /// failed, but the claim stays: the node may still be initialized.
     pub fn not_initialized(&mut self, claim: &str, now: Timestamp) {
