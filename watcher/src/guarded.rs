@@ -9,8 +9,8 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use std::borrow::Cow;
 
-/// An object, or why it is unreadable. As [`kube::core::DeserializeGuard`], but without its two copies of each object as
-/// a tree of sorted maps. The watcher reads every change of every pod.
+/// An object, or why it is unreadable. As [`kube::core::DeserializeGuard`], but without its two copies of each object
+/// as a tree of sorted maps. The watcher reads every change of every pod.
 #[derive(Debug, Clone)]
 pub(crate) struct Guarded<K>(pub(crate) Result<K, Box<InvalidObject>>);
 

@@ -16,8 +16,8 @@ impl Ledger {
         }
     }
 
-    /// Records that a claim that is not being deleted has an instance. Its launch may have been given up before, and its
-    /// deletion may have got lost.
+    /// Records that a claim that is not being deleted has an instance. Its launch may have been given up before, and
+    /// its deletion may have got lost.
     pub fn found(&mut self, claim: &str) {
         if let Some(record) = self.claims.get_mut(claim) {
             record.deleting = false;

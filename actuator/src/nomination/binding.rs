@@ -3,8 +3,8 @@
 //!
 //! A pod is bound only where kube-scheduler could bind it now: each round replays kube-scheduler's filters on the watch
 //! cache. The API server binds a pod at most once; whoever comes second gets a conflict, which is an answer and no
-//! error. Pods with volumes or resource claims are left to kube-scheduler, which prepares these before it binds, pods of
-//! a scheduling group too, since it binds all of a group or none, and pods of other schedulers to these.
+//! error. Pods with volumes or resource claims are left to kube-scheduler, which prepares these before it binds, pods
+//! of a scheduling group too, since it binds all of a group or none, and pods of other schedulers to these.
 
 use super::rounds::{self, CONCURRENT_WRITES, Kind, PER_ROUND, Round, WriteResult};
 use super::{Nominations, is_open, planned_nodes, step};

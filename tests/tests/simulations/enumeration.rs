@@ -29,8 +29,8 @@ fn play(name: &str) {
 /// Each test run includes one in this many cases of a flow.
 const STRIDE: usize = 67;
 
-/// Cases that found a fault, or a bound that was too strict, which is fixed by now (docs/simulation.md). The last one is
-/// for a fault that reading found.
+/// Cases that found a fault, or a bound that was too strict, which is fixed by now (docs/simulation.md). The last one
+/// is for a fault that reading found.
 const FIXED: [&str; 13] = [
     "drain/watcher/watch/nodeclaims/stale",
     "buffer-status/watcher/watch/nodeclaims/stale",
