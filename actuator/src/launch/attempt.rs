@@ -62,7 +62,7 @@ impl Attempt {
     /// An attempt restored from a claim. A former leader may have sent it and lost the response.
     #[must_use]
     pub fn resumed(request: FleetRequest, number: u32, started: Timestamp) -> Self {
-        Self { request, number, started, maybe_bought: true, sent: 0, throttled: 0, internal_errors: 0 }
+        Self { number, maybe_bought: true, ..Self::first(request, started) }
     }
 
     /// The next attempt of the group, which must be written before it is sent.
@@ -71,8 +71,7 @@ impl Attempt {
         let number = self.number.saturating_add(1);
         let mut request = FleetRequest { client_token: group.client_token(number), ..self.request.clone() };
         request.tags.extend(group.tags(number));
-        let throttled = self.throttled;
-        Self { request, number, started: now, maybe_bought: false, sent: 0, throttled, internal_errors: 0 }
+        Self { number, throttled: self.throttled, ..Self::first(request, now) }
     }
 
     /// Whether EC2 has answered this attempt by internal errors so often that it is not sent again.
