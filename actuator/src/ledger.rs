@@ -132,16 +132,13 @@ impl Ledger {
         used
     }
 
-    /// Updates the facts of a pool. A change outdates plans that rest on the old facts.
+    /// Updates the facts of a pool. A change of limits outdates plans that rest on the old ones.
     pub fn set_pool(&mut self, pool: &NodePoolName, facts: PoolFacts) {
-        if self.pools.get(pool) != Some(&facts) {
-            let known_limits = self.pools.get(pool).map(|previous| &previous.limits);
-            let limits_changed = known_limits.is_some_and(|previous| *previous != facts.limits);
-            self.pools.insert(pool.clone(), facts);
-            // Budgets open and close with time. They are checked at admission, so a change of budgets outdates no plan.
-            if limits_changed {
-                self.note([Subject::Pool(pool.clone())], None);
-            }
+        let limits_changed = self.pools.get(pool).is_some_and(|previous| previous.limits != facts.limits);
+        self.pools.insert(pool.clone(), facts);
+        // Budgets open and close with time. They are checked at admission, so a change of budgets outdates no plan.
+        if limits_changed {
+            self.note([Subject::Pool(pool.clone())], None);
         }
     }
 
@@ -318,7 +315,8 @@ impl Ledger {
             return Some(Admission::Repeated(outcome.clone()));
         }
         let (known, here) = (plan.position, self.position);
-        if known.epoch != here.epoch || known > here || known < self.changes.floor() {
+        // Positions of other epochs are beyond one of these bounds.
+        if known > here || known < self.changes.floor() {
             return Some(Admission::Rejected(Rejection::StalePosition { known, here }));
         }
         None

@@ -278,7 +278,7 @@ impl Ledger {
     /// Records that anyone deleted a claim: it counts towards budgets until its instance is being terminated, and
     /// towards limits until it is gone. Its pods can be planned again, on a snapshot that includes the deletion.
     pub fn deleting(&mut self, claim: &str) {
-        let Some(record) = self.claims.get_mut(claim).filter(|record| !record.deleting) else { return };
+        let Some(record) = self.claims.get_mut(claim) else { return };
         record.deleting = true;
         let pods = self.free_pods(claim);
         if !pods.is_empty() {
