@@ -194,6 +194,8 @@ mod tests {
             (pause, "NodePool backs off after InsufficientCapacity: next launch in 1.5s"),
             (stale, "plan is based on ledger position 3.9, which is unknown to the ledger at 4.1"),
             (Rejection::Changed(Subject::Node("n-1".into())), "node n-1 changed after the plan's snapshot"),
+            (Rejection::Changed(Subject::Pod("p-1".into())), "pod p-1 changed after the plan's snapshot"),
+            (Rejection::Changed(Subject::Pool("a".into())), "NodePool a changed after the plan's snapshot"),
         ] {
             assert_eq!(rejection.to_string(), expected);
         }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::ledger::Removal;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -298,24 +299,62 @@ async fn the_ledger_knows_limits_replicas_and_the_budget_of_each_reason_while_th
     assert_eq!(known(), None);
 }
 
-/// As in Karpenter. Plans count such nodes, too, but a plan does not know the removals of the one before yet.
-#[tokio::test(start_paused = true)]
-async fn a_node_that_is_not_ready_uses_up_the_budget_of_its_pool() {
+/// The number of empty nodes that may be removed at a time if the condition Ready of the only node is like this, and
+/// its claim has these annotations. The node was Ready before, and `then` changes the ledger after that.
+fn allowed(ready: &str, annotations: BTreeMap<String, String>, then: fn(&mut Ledger)) -> Option<u32> {
     let (deps, mut feed) = (sources(Stores::default()), Feed::default());
     deps.stores.pools.show(pool_with(&json!({"consolidateAfter": "0s", "budgets": [{"nodes": "1"}]})));
     let mut shown = Arc::unwrap_or_clone(claim("a", &["Launched", "Registered", "Initialized"]));
     shown.status.get_or_insert_default().node_name = Some("n".to_owned());
+    shown.metadata.annotations = Some(annotations);
     deps.stores.claims.show(shown);
-    let mut allowed = |ready: &str| {
+    for ready in ["True", ready] {
         let conditions = json!([{"type": "Ready", "status": ready}]);
         let node = json!({"metadata": {"name": "n"}, "status": {"conditions": conditions}});
         deps.stores.nodes.show(serde_json::from_value(node).unwrap());
         feed.pass(&deps);
-        deps.ledger.read(|ledger| ledger.pool(&"a".into()).unwrap().allowed.get(&DisruptionReason::Empty).copied())
+        deps.ledger.with(then);
+    }
+    feed.pass(&deps);
+    deps.ledger.read(|ledger| ledger.pool(&"a".into()).unwrap().allowed.get(&DisruptionReason::Empty).copied())
+}
+
+/// As in Karpenter. Plans count such nodes, too, but a plan does not know the removals of the one before yet.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_not_ready_uses_up_the_budget_of_its_pool() {
+    let states = ["True", "False", "Unknown"].map(|ready| allowed(ready, BTreeMap::new(), |_| ()));
+    assert_eq!(states, [Some(1), Some(0), Some(0)]);
+    let deleting = allowed("False", BTreeMap::new(), |ledger| ledger.deleting("c"));
+    assert_eq!(deleting, Some(1), "the ledger itself counts nodes that are being removed");
+    let removal = Removal {
+        action: "remove".into(),
+        node: "n".into(),
+        reason: DisruptionReason::Empty,
+        replacements: Vec::new(),
+        evictions: BTreeMap::new(),
+        rooms: BTreeMap::new(),
+        pods: BTreeSet::new(),
+        admitted: Timestamp(0),
     };
-    assert_eq!(["True", "False", "Unknown"].map(&mut allowed), [Some(1), Some(0), Some(0)]);
-    deps.ledger.with(|ledger| ledger.deleting("c"));
-    assert_eq!(allowed("False"), Some(1), "the ledger itself counts nodes that are being removed");
+    let command = [(annotation::REMOVAL.to_owned(), serde_json::to_string(&removal).unwrap())];
+    assert_eq!(allowed("False", command.into(), |_| ()), Some(1), "before its claim is deleted");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_ledger_knows_how_many_nodes_the_rollout_of_a_pool_may_replace() {
+    let (deps, mut feed) = (sources(Stores::default()), Feed::default());
+    let mut shown = pool_with(&json!({"consolidateAfter": "0s"}));
+    deps.stores.pools.show(shown.clone());
+    let mut limit = || {
+        feed.pass(&deps);
+        deps.ledger.read(|ledger| ledger.pool(&"a".into()).unwrap().rollout_limit)
+    };
+    assert_eq!(limit(), None, "no node has drifted");
+    deps.stores.claims.show(Arc::unwrap_or_clone(claim("a", &["Initialized", "Drifted"])));
+    assert_eq!(limit(), Some(1), "the canary");
+    shown.metadata.annotations = Some([(annotation::ROLLOUT_PAUSED.to_owned(), "true".to_owned())].into());
+    deps.stores.pools.show(shown);
+    assert_eq!(limit(), Some(0));
 }
 
 #[tokio::test(start_paused = true)]

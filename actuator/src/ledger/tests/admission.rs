@@ -88,6 +88,17 @@ fn a_resource_beyond_its_limit_blocks_only_launches_that_need_it() {
     ledger.set_pool(&"pool".into(), PoolFacts { limits, ..pool(8000) });
     let context = plan(&ledger, 1);
     claim_of(&admit(&mut ledger, &launch("one", &["small"], &[]), &context));
+    // Beside a claim that has no such resource.
+    claim_of(&admit(&mut ledger, &launch("two", &["small"], &[]), &context));
+}
+
+#[test]
+fn claims_of_other_pools_do_not_count_towards_a_limit() {
+    let mut ledger = ledger_of(&[seed("a"), ClaimSeed { pool: "other".into(), ..seed("x") }]);
+    ledger.set_pool(&"pool".into(), pool(2000));
+    assert_eq!(ledger.used(&"pool".into()), Resources::from([("cpu", 1000), ("nodes", 1)]));
+    let context = plan(&ledger, 1);
+    claim_of(&admit(&mut ledger, &launch("one", &["small"], &[]), &context));
 }
 
 /// One launch serves a pending pod and the pod of a node that the same plan removes.
@@ -101,6 +112,8 @@ fn an_admitted_launch_outdates_other_plans_for_its_pods_and_not_its_own() {
     let facts = RemovalFacts { claim: "a".to_owned(), ..RemovalFacts::default() };
     let refused = rejection(ledger.admit_removal(&moved, &["one".into()], &other, &facts));
     assert_eq!(refused, Rejection::Changed(Subject::Pod("p".into())));
+    // The Lease is read again meanwhile, and its holder is the same.
+    ledger.observe_driver(driver(1));
     claim_of(&ledger.admit_removal(&moved, &["one".into()], &own, &facts));
 }
 

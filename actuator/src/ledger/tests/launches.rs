@@ -72,6 +72,9 @@ fn the_pods_of_a_node_that_is_not_initialized_in_time_may_have_another() {
     assert_eq!(ledger.reserved_by(&"p".into(), later), Some(two.as_str()));
     ledger.not_initialized(&one, later);
     claim_of(&launch_at(&mut ledger, later, "three", &[]));
+    ledger.initialized(&two, later);
+    ledger.not_initialized(&two, later);
+    claim_of(&launch_at(&mut ledger, later, "four", &[]));
 }
 
 /// Its pods can be planned again at once, and it says nothing about other nodes of the pool.
@@ -146,4 +149,34 @@ fn a_failed_launch_frees_its_pods_at_once_and_its_usage_once_it_is_gone() {
     ledger.gone(&first);
     assert_eq!(ledger.reserved_by(&"p".into(), NOW), Some(second.as_str()));
     assert_eq!(ledger.used(&"pool".into()).get("cpu"), 1000, "of the second one");
+    assert_eq!(ledger.outcome(&"one".into()), Some(&Outcome::Failed("Denied".to_owned())), "it was not just deleted");
+}
+
+/// EC2 showed the instance late, and the deletion of the claim got lost.
+#[test]
+fn a_claim_whose_instance_is_found_after_its_launch_was_given_up_does_not_count_as_terminating() {
+    let mut ledger = without_limits(&[]);
+    let claim = claim_of(&launch_at(&mut ledger, NOW, "one", &["p"]));
+    ledger.failed(&claim, "NothingFound", NOW);
+    ledger.launched(&claim, small());
+    let is_deleting = |ledger: &Ledger| ledger.claim(&claim).map(|view| view.deleting);
+    assert_eq!(is_deleting(&ledger), Some(true));
+    ledger.found(&claim);
+    assert_eq!(is_deleting(&ledger), Some(false));
+    assert_eq!(ledger.reserved_by(&"p".into(), NOW), None, "its pod may have another node");
+    ledger.initialized(&claim, NOW);
+    let (context, facts) = (plan(&ledger, 1), RemovalFacts { claim: claim.clone(), ..RemovalFacts::default() });
+    claim_of(&ledger.admit_removal(&removal("n", DisruptionReason::Empty), &[], &context, &facts));
+}
+
+/// Otherwise its node would go although nothing replaces it.
+#[test]
+fn a_removal_that_depends_on_a_failed_launch_is_rejected() {
+    let mut ledger = without_limits(&[seed("a")]);
+    let claim = claim_of(&launch_at(&mut ledger, NOW, "one", &[]));
+    ledger.failed(&claim, "Denied", NOW);
+    let (context, facts) = (plan(&ledger, 1), RemovalFacts { claim: "a".to_owned(), ..RemovalFacts::default() });
+    let drifted = removal("a", DisruptionReason::Drifted);
+    let refused = rejection(ledger.admit_removal(&drifted, &["one".into()], &context, &facts));
+    assert_eq!(refused, Rejection::DependencyRejected("one".into()));
 }
