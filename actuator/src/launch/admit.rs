@@ -288,3 +288,37 @@ fn claim(deps: &Admission, admitted: &Admitted, group: &GroupKey) -> NodeClaim {
     let class_hash = hash::ec2_node_class(&admitted.class.spec, &deps.settings.cluster_ca_bundle);
     build::object(admitted, group, deps.fence.epoch(), &class_hash)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::Subject;
+
+    /// After a budget, the watcher waits until its snapshot shows the nodes that are being removed.
+    #[test]
+    fn a_rejection_says_what_the_next_plan_must_know() {
+        use OutcomeReason::{
+            Blocked, BudgetExhausted, Dependency, LimitReached, NoCapacity, NodeChanged, PodChanged, PoolChanged,
+            StaleSnapshot,
+        };
+        let text = || "a".to_owned();
+        for (rejection, reason) in [
+            (Rejection::BudgetExhausted { allowed: 1, removing: 1 }, BudgetExhausted),
+            (Rejection::NoSurplus { replicas: 2, staying: 2 }, BudgetExhausted),
+            (Rejection::RolloutLimit { limit: 1, replacing: 1 }, BudgetExhausted),
+            (Rejection::NoDisruptionRoom(text()), Blocked),
+            (Rejection::DependencyRejected("a".into()), Dependency),
+            (Rejection::PriceUnknown(text()), LimitReached),
+            (Rejection::QuotaUnreadable { quota: text(), problem: text() }, LimitReached),
+            (Rejection::ReservationFull(text()), NoCapacity),
+            (Rejection::Changed(Subject::Node("a".into())), NodeChanged),
+            (Rejection::NodeIsDestination("a".into()), NodeChanged),
+            (Rejection::Changed(Subject::Pod("a".into())), PodChanged),
+            (Rejection::Changed(Subject::Pool("a".into())), PoolChanged),
+            (Rejection::ClaimExists(text()), PoolChanged),
+            (Rejection::StaleDriver(1), StaleSnapshot),
+        ] {
+            assert_eq!(wire_reason(&rejection), (reason, rejection.to_string()));
+        }
+    }
+}

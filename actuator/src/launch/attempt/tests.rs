@@ -242,6 +242,13 @@ fn of_several_refusals_the_one_that_is_no_lack_of_capacity_is_told() {
 }
 
 #[test]
+fn refusals_are_counted_by_code_with_the_first_message_of_each() {
+    let refused = |code: &str, message: &str| OfferingError { message: message.to_owned(), ..refusal(code) };
+    let errors = [refused("B", "first"), refused("A", "no"), refused("B", "second")];
+    assert_eq!(summary(&errors), "A for 1: no; B for 2: first");
+}
+
+#[test]
 fn absence_needs_two_reads_over_two_minutes() {
     let mut look_ups = LookUps::default();
     let again = Decision::LookUp { after: Millis::from_seconds(10) };

@@ -138,3 +138,21 @@ fn the_message_of_a_failure_says_what_ec2_said_and_is_short() {
         assert!((MAX_MESSAGE - 1..=MAX_MESSAGE).contains(&told.len()), "{} bytes", told.len());
     }
 }
+
+/// Each cause has a pause of its own.
+#[test]
+fn the_cause_of_a_failure_is_the_one_that_its_pool_pauses_for() {
+    let no_capacity = |named| Failure::InsufficientCapacity { refusals: String::new(), named };
+    let refused = Failure::Refused { code: "Denied".to_owned(), message: String::new() };
+    for (failure, expected) in [
+        (no_capacity(true), "InsufficientCapacity"),
+        (no_capacity(false), "UnnamedInsufficientCapacity"),
+        (refused, "Denied"),
+        (Failure::Throttled, "Throttled"),
+        (Failure::NothingFound, "NothingFound"),
+        (Failure::NotAccepted, "NotAccepted"),
+        (Failure::Deleted, "Deleted"),
+    ] {
+        assert_eq!(cause(&failure), expected);
+    }
+}

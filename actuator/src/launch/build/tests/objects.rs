@@ -71,6 +71,9 @@ fn a_claim_says_who_owns_it_and_what_it_was_made_of() {
     assert!(!annotations.contains_key(annotation::INSTANCE_PROFILE_NAME), "the class has none");
     assert!(!claim.spec.resources.unwrap().requests.contains_key("nvidia.com/gpu"));
     assert_eq!(claim.metadata.finalizers.unwrap(), [TERMINATION_FINALIZER]);
+    let owner = claim.metadata.owner_references.unwrap().remove(0);
+    let shown = (owner.kind.as_str(), owner.name.as_str(), owner.block_owner_deletion);
+    assert_eq!(shown, ("NodePool", "pool", Some(true)), "a foreground deletion of the pool waits for it");
 }
 
 /// Plans count on it until the object is there.
