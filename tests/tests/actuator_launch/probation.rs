@@ -58,6 +58,28 @@ async fn refused_offerings_are_tried_by_one_launch_at_a_time_until_one_is_launch
     assert_eq!(admitted(&watcher, last).await, [Accepted; 2], "one was launched in this zone");
 }
 
+/// EC2 answers a client token that it knows as it did before.
+#[tokio::test(start_paused = true)]
+async fn a_launch_that_is_planned_again_after_its_failure_is_launched() {
+    let watcher = start();
+    let catalog = watcher.catalog().await;
+    let same = launch(&catalog, "a", &["m6i.large"], "a");
+    for (capacity, status) in
+        [(Capacity::Instances(0), OutcomeStatus::Failed), (Capacity::Unlimited, OutcomeStatus::Launched)]
+    {
+        watcher.world.ec2.with(|cloud, _| {
+            for choice in same.offerings.iter() {
+                cloud.limit(Pool::new(&choice.instance_type, &choice.zone, choice.capacity_type), capacity);
+            }
+        });
+        let position = watcher.position().await;
+        let outcomes = watcher.execute(plan(position, vec![same.clone()])).await.unwrap();
+        assert_eq!(outcomes.last().unwrap().status, status, "{outcomes:?}");
+        tokio::time::sleep(SKIPPED).await;
+    }
+    watcher.settled(1).await;
+}
+
 /// EC2 adds UnfulfillableCapacity to a request that it refuses for another reason.
 #[tokio::test(start_paused = true)]
 async fn an_invalid_request_closes_no_offering() {

@@ -6,13 +6,17 @@ use plimsoll_actuator::ports::CloudError;
 use plimsoll_actuator::state::launch_group::claim_name;
 use plimsoll_model::execution::OutcomeStatus;
 use plimsoll_model::names::annotation;
+use plimsoll_model::plan::OfferingChoice;
+use plimsoll_model::snapshot::DisruptionReason;
 use plimsoll_sim::apiserver::faults::{Effect as ClusterEffect, Gate, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::cloud::{Action, Capacity, Effect, Pool};
 use plimsoll_sim::world::World;
-use plimsoll_tests::fake_watcher::FakeWatcher;
+use plimsoll_tests::fake_watcher::{self, FakeWatcher};
+use plimsoll_tests::{MINUTE, Setup};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Plans again for the pod of the first launch, with new actions, as a watcher does after a failure, until a launch
@@ -123,6 +127,54 @@ async fn requests_that_do_not_arrive_say_nothing_of_capacity() {
     assert!(unavailable.as_ref().is_none_or(Vec::is_empty), "{unavailable:?}");
 }
 
+/// The next plan would ask for the same ones.
+#[tokio::test(start_paused = true)]
+async fn offerings_for_which_ec2_answers_by_internal_errors_are_skipped() {
+    let watcher = start();
+    let catalog = watcher.catalog().await;
+    let position = watcher.position().await;
+    let message = "InternalError: An internal error has occurred".to_owned();
+    let broken = Effect::Refuse(CloudError::Ambiguous { message });
+    watcher.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, broken, u32::MAX));
+    let asked = launch(&catalog, "a-0", &["m6i.large"], "p-0");
+    // A minute of requests, and two minutes of look-ups.
+    let outcomes = watcher.execute(plan(position, vec![asked.clone()])).await.unwrap();
+    assert_eq!(outcomes.last().unwrap().status, OutcomeStatus::Failed, "{outcomes:?}");
+    assert_eq!(watcher.fleet_calls(), 7);
+    let unavailable = watcher.ledger().await.unwrap().unavailable_offerings.unwrap_or_default();
+    let skipped: BTreeSet<_> = unavailable.into_iter().map(|it| (it.instance_type, it.zone)).collect();
+    let offering = |it: &OfferingChoice| (Some(it.instance_type.clone()), Some(it.zone.clone()));
+    assert_eq!(skipped, asked.offerings.iter().map(offering).collect());
+}
+
+/// EC2 shows the instance after look-ups by tag have found nothing for two minutes. The NodeClaim cannot be deleted
+/// meanwhile.
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_instance_is_found_after_its_launch_was_given_up_can_be_removed() {
+    let mut setup = Setup::default();
+    setup.world.settling = Duration::from_secs(180);
+    // It becomes a Node after that.
+    setup.world.boot = Duration::from_secs(200);
+    let watcher = FakeWatcher::begin(setup).await;
+    watcher.world.ec2.faults(|faults| {
+        faults.inject(Action::CreateFleet, Effect::LoseAnswer, 1);
+        faults.inject(Action::CreateFleet, Effect::Refuse(CloudError::IdempotentParameterMismatch), 1);
+    });
+    let faults = watcher.world.server().faults();
+    let refused = faults.always(Matcher::of(Verb::Delete, "nodeclaims"), ClusterEffect::internal_error());
+    let launched = watcher.plan(&[fake_watcher::wanted("a-1")], Vec::new()).await;
+    let outcome = watcher.final_outcome(launched).await;
+    assert_eq!(outcome.status, OutcomeStatus::Failed, "{outcome:?}");
+    let claim = outcome.node_claim.unwrap();
+    let node = watcher.in_service(&claim).await;
+    faults.remove(refused);
+    let outcome = watcher.remove("r-1", &node, DisruptionReason::Empty, None).await;
+    assert_eq!(outcome.status, OutcomeStatus::Accepted, "{outcome:?}");
+    let is_gone = |world: &World| world.get(ResourceId::NODE_CLAIMS, &claim).is_none();
+    watcher.until("the claim is gone", 3 * MINUTE, is_gone).await;
+    assert_eq!(watcher.bought(), 1);
+}
+
 /// It may still take effect, however often the API server is busy after that.
 #[tokio::test(start_paused = true)]
 async fn rate_limits_say_nothing_of_an_earlier_try_that_was_not_answered() {
@@ -194,6 +246,10 @@ async fn a_group_with_missing_members_is_looked_up_and_not_sent() {
     assert_eq!(watcher.bought(), 0);
     assert_eq!(until_launched(&watcher).await, OutcomeStatus::Launched);
     watcher.settled(1).await;
+    // Longer than a look-up that another scan might have begun.
+    tokio::time::sleep(2 * MINUTE).await;
+    let failed = [("cause", "NothingFound")];
+    assert_eq!(watcher.counted("plimsoll_actuator_nodeclaims_failed_total", &failed), 2, "each claim once");
 }
 
 /// One of the instances of the group is nobody's. Garbage collection would wait for minutes.
