@@ -144,6 +144,17 @@ async fn reserved_node(watcher: &FakeWatcher) -> (String, String) {
     names
 }
 
+/// EC2 is asked once a minute, and does not answer here.
+#[tokio::test(start_paused = true)]
+async fn a_reservation_has_one_free_instance_less_once_one_is_launched() {
+    let watcher = begin().await;
+    reserve(&watcher, vec![reservation("cr-1", "m6i.large", "us-west-2b", 3)]).await;
+    let no_answer = Effect::Drop;
+    watcher.world.ec2.faults(|faults| faults.inject(Action::DescribeCapacityReservations, no_answer, u32::MAX));
+    watcher.node(&Wanted { capacity_type: CapacityType::Reserved, ..spot("a-1") }).await;
+    assert_eq!(watcher.ledger().await.unwrap().reservations, free(2));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_reservation_that_its_owner_takes_back_has_no_free_instance() {
     let watcher = begin().await;

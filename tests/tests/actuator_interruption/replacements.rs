@@ -4,11 +4,12 @@ use super::lost_capacity::{reservation, reserve};
 use super::{NOTICE, announce_maintenance, begin, interrupt, spot, with_pods};
 use plimsoll_actuator::ports::CapacityReservation;
 use plimsoll_model::catalog::CapacityType;
+use plimsoll_model::execution::OutcomeReason;
 use plimsoll_model::names::label;
 use plimsoll_model::requirements::{NodeSelectorRequirement, Operator};
 use plimsoll_model::snapshot::ReservationCount;
 use plimsoll_sim::apiserver::{ResourceId, object};
-use plimsoll_sim::cloud::Machine;
+use plimsoll_sim::cloud::{Capacity, Machine, Pool};
 use plimsoll_sim::plimsoll::Role;
 use plimsoll_sim::world::World;
 use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, future_pod, launch};
@@ -120,6 +121,26 @@ async fn a_node_with_volumes_is_replaced_although_the_reservations_of_its_zone_a
     tokio::time::sleep(2 * MINUTE).await;
     let counts = watcher.ledger().await.unwrap().reservations.unwrap();
     assert!(counts.contains(&ReservationCount { id: near.id, free: 0 }), "{counts:?}");
+    announce_maintenance(&watcher, &[&instance], None);
+    let new = replacement_of(&watcher, &instance).await;
+    assert_ne!(new.zone, old.zone);
+}
+
+/// A launch has found that the other type lacks capacity there.
+#[tokio::test(start_paused = true)]
+async fn a_node_with_volumes_is_replaced_although_its_zone_lacks_capacity() {
+    let watcher = begin().await;
+    let instance = with_volume(&watcher, CapacityType::OnDemand).await;
+    let old = machine(&watcher.world, &instance);
+    let other = Pool::new(TYPES[1], &old.zone, CapacityType::OnDemand);
+    watcher.world.ec2.with(|cloud, _| cloud.limit(other, Capacity::Instances(0)));
+    let catalog = watcher.catalog().await;
+    let mut refused = launch(&catalog, "a-2", &TYPES[1..], CapacityType::OnDemand, vec![future_pod("other")]);
+    Arc::make_mut(&mut refused.offerings).retain(|choice| choice.zone == old.zone);
+    let mut plan = watcher.plan(&[], Vec::new()).await;
+    plan.launches = vec![refused];
+    let outcome = watcher.final_outcome(plan).await;
+    assert_eq!(outcome.reason, Some(OutcomeReason::NoCapacity), "{outcome:?}");
     announce_maintenance(&watcher, &[&instance], None);
     let new = replacement_of(&watcher, &instance).await;
     assert_ne!(new.zone, old.zone);
