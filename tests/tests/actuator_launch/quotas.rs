@@ -107,3 +107,17 @@ async fn a_quota_holds_although_a_watch_did_not_find_its_kind() {
     let rejected: Vec<_> = outcomes.iter().filter_map(|outcome| outcome.reason).collect();
     assert_eq!(rejected, [OutcomeReason::LimitReached], "{outcomes:?}");
 }
+
+/// Nothing else changes after that.
+#[tokio::test(start_paused = true)]
+async fn a_status_that_could_not_be_written_is_written_later() {
+    let watcher = start();
+    watcher.catalog().await;
+    let statuses = Matcher { subresource: Some("status"), ..Matcher::of(Verb::Patch, "capacityquotas") };
+    let refused = watcher.world.server().faults().always(statuses, Effect::internal_error());
+    watcher.world.apply_object(&quota("all", &json!({}), &json!({"nodes": 1}))).unwrap();
+    tokio::time::sleep(LIMIT).await;
+    assert_eq!(status(&watcher, "all").await, (Vec::new(), None));
+    watcher.world.server().faults().remove(refused);
+    until_used(&watcher, &[("nodes", "0")]).await;
+}

@@ -94,3 +94,24 @@ async fn the_addresses_of_a_launched_node_are_not_free_for_the_next_one() {
         watcher.world.ec2.read(|cloud, _| cloud.machines().values().map(|machine| machine.subnet_id.clone()).collect());
     assert_eq!(used, ["subnet-1", "subnet-2"].map(str::to_owned).into());
 }
+
+/// EC2 has said so to the first launch, and is asked for the numbers of free addresses only a minute later.
+#[tokio::test(start_paused = true)]
+async fn a_launch_uses_another_subnet_of_its_zone_while_one_is_full() {
+    let watcher = start();
+    let catalog = watcher.catalog().await;
+    let zone = launch(&catalog, "a", &["m6i.large"], "p").offerings[0].zone.clone();
+    add_small_class(&watcher, &zone, &[(SMALL, 100), ("subnet-other", 50)]).await;
+    set_addresses(&watcher, 0);
+    for (kind, status) in [("m6i.large", OutcomeStatus::Failed), ("c6i.large", OutcomeStatus::Launched)] {
+        let mut launch = launch(&catalog, kind, &[kind], kind);
+        Arc::make_mut(&mut launch.offerings).retain(|choice| choice.zone == zone);
+        let launch = Launch { node_pool: "small".into(), node_class: "small".to_owned(), ..launch };
+        let position = watcher.position().await;
+        let outcomes = watcher.execute(plan(position, vec![launch])).await.unwrap();
+        assert_eq!(outcomes.last().unwrap().status, status, "{outcomes:?}");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    let used = watcher.world.ec2.read(|cloud, _| cloud.machines().values().next().unwrap().subnet_id.clone());
+    assert_eq!(used, "subnet-other");
+}
