@@ -1,6 +1,6 @@
 //! Creation of claims: names that are taken, and an API server that is busy.
 
-use crate::fixture::{plan, start, wanted};
+use crate::fixture::{begin, plan, wanted};
 use plimsoll_actuator::state::launch_group::claim_name;
 use plimsoll_model::execution::{Outcome, OutcomeReason, OutcomeStatus};
 use plimsoll_model::names::annotation;
@@ -27,9 +27,7 @@ fn assert_refused(outcomes: &[Outcome], watcher: &FakeWatcher) {
 /// The instance of another group would be launched for this one.
 #[tokio::test(start_paused = true)]
 async fn a_claim_of_the_same_action_in_another_group_is_left_alone() {
-    let watcher = start();
-    let catalog = watcher.catalog().await;
-    let position = watcher.position().await;
+    let (watcher, catalog, position) = begin().await;
     // The actuator does not see the change yet.
     watcher.world.server().faults().lag_watches(watcher.actuator(), Duration::from_secs(60));
     let annotations =
@@ -47,9 +45,7 @@ async fn a_claim_of_the_same_action_in_another_group_is_left_alone() {
 /// A user deletes the claim before the actuator knows that it was written.
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_is_being_deleted_is_not_bought() {
-    let watcher = start();
-    let catalog = watcher.catalog().await;
-    let position = watcher.position().await;
+    let (watcher, catalog, position) = begin().await;
     let (creates, gate) = (Matcher::of(Verb::Create, "nodeclaims"), Gate::default());
     let faults = watcher.world.server().faults();
     faults.next(1, creates.clone(), Effect::LoseAnswer);
@@ -67,9 +63,7 @@ async fn a_claim_that_is_being_deleted_is_not_bought() {
 #[tokio::test(start_paused = true)]
 async fn a_rate_limited_create_is_tried_three_times() {
     for (limited, end) in [(2, OutcomeStatus::Launched), (u32::MAX, OutcomeStatus::Failed)] {
-        let watcher = start();
-        let catalog = watcher.catalog().await;
-        let position = watcher.position().await;
+        let (watcher, catalog, position) = begin().await;
         let creates = Matcher::of(Verb::Create, "nodeclaims");
         watcher.world.server().faults().next(limited, creates, Effect::throttle(1));
         let outcomes = watcher.execute(plan(position, wanted(&catalog, 1))).await.unwrap();
@@ -83,9 +77,7 @@ async fn a_rate_limited_create_is_tried_three_times() {
 /// Somebody removes its finalizer and deletes it. Garbage collection would wait for two minutes at least.
 #[tokio::test(start_paused = true)]
 async fn the_instance_of_a_claim_that_has_gone_meanwhile_is_terminated_at_once() {
-    let watcher = start();
-    let catalog = watcher.catalog().await;
-    let position = watcher.position().await;
+    let (watcher, catalog, position) = begin().await;
     let slow = CloudEffect::Delay(Duration::from_secs(5));
     watcher.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, slow, 1));
     let user = async {

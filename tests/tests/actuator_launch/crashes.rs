@@ -1,7 +1,7 @@
 //! Crashes and lost responses of the actuator where something could be launched twice or lost (safety rules 2 to 4,
 //! 16).
 
-use crate::fixture::{plan, start, wanted};
+use crate::fixture::{begin, plan, wanted};
 use plimsoll_api::NodeClaim;
 use plimsoll_model::execution::OutcomeStatus;
 use plimsoll_model::names::annotation;
@@ -14,9 +14,7 @@ use std::time::Duration;
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_answer_is_asked_for_again_under_the_same_token() {
-    let watcher = start();
-    let catalog = watcher.catalog().await;
-    let position = watcher.position().await;
+    let (watcher, catalog, position) = begin().await;
     watcher.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, Effect::LoseAnswer, 2));
     let outcomes = watcher.execute(plan(position, wanted(&catalog, 2))).await.unwrap();
     assert!(outcomes.iter().filter(|it| it.status == OutcomeStatus::Launched).count() == 2, "{outcomes:?}");
@@ -39,9 +37,7 @@ async fn dies_while_held(hold: impl FnOnce(&FakeWatcher, Gate)) {
 
 /// As [`dies_while_held`], after this delay.
 async fn dies_later(later: Duration, hold: impl FnOnce(&FakeWatcher, Gate)) {
-    let mut watcher = start();
-    let catalog = watcher.catalog().await;
-    let position = watcher.position().await;
+    let (mut watcher, catalog, position) = begin().await;
     let wanted = plan(position, wanted(&catalog, LAUNCHES));
     let gate = Gate::default();
     hold(&watcher, gate.clone());

@@ -1,6 +1,6 @@
 //! Claims that are deleted while they are launched, or soon after.
 
-use crate::fixture::{launch, plan, start, wanted};
+use crate::fixture::{begin, launch, plan, start, wanted};
 use plimsoll_actuator::ports::CloudError;
 use plimsoll_model::execution::OutcomeStatus;
 use plimsoll_sim::apiserver::ResourceId;
@@ -13,9 +13,7 @@ use std::time::Duration;
 #[tokio::test(start_paused = true)]
 async fn the_pods_of_a_claim_being_deleted_get_another_node_at_once() {
     for new_leader in [false, true] {
-        let mut watcher = start();
-        let catalog = watcher.catalog().await;
-        let position = watcher.position().await;
+        let (mut watcher, catalog, position) = begin().await;
         let of_pod = |action: &str| launch(&catalog, action, &["m6i.large"], "p-1");
         watcher.execute(plan(position, vec![of_pod("a-1")])).await.unwrap();
         let claims = watcher.settled(1).await;

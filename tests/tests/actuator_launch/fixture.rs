@@ -23,6 +23,14 @@ pub(crate) fn start_with_limit(cpu: &str) -> FakeWatcher {
     FakeWatcher::start(Setup { world, ..Setup::with_pool(json!({"limits": {"cpu": cpu}})) })
 }
 
+/// As [`start`], once an actuator leads: its catalog and the position of its ledger, too.
+pub(crate) async fn begin() -> (FakeWatcher, Catalog, LedgerPosition) {
+    let watcher = start();
+    let catalog = watcher.catalog().await;
+    let position = watcher.position().await;
+    (watcher, catalog, position)
+}
+
 /// A launch for one pod on any of the named types, On-Demand in every zone.
 pub(crate) fn launch(catalog: &Catalog, action: &str, names: &[&str], pod: &str) -> Launch {
     fake_watcher::launch(catalog, action, names, CapacityType::OnDemand, vec![future_pod(pod)])

@@ -1,6 +1,6 @@
 //! Resources of NodeOverlays.
 
-use crate::fixture::{launch, plan, start};
+use crate::fixture::{begin, launch, plan};
 use plimsoll_model::execution::OutcomeReason;
 use serde_json::json;
 use std::time::Duration;
@@ -8,9 +8,7 @@ use std::time::Duration;
 /// EC2 does not know the resource. The overlay says that m6i.large has it.
 #[tokio::test(start_paused = true)]
 async fn a_resource_of_a_node_overlay_is_requested_and_not_compared_with_the_instance_type() {
-    let watcher = start();
-    let catalog = watcher.catalog().await;
-    let position = watcher.position().await;
+    let (watcher, catalog, position) = begin().await;
     let slots = |action: &str, pod: &str| {
         let mut launch = launch(&catalog, action, &["m6i.large"], pod);
         launch.requests.set("example.com/slot", 1);

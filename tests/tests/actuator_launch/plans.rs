@@ -1,7 +1,7 @@
 //! Execution of plans: launched once and together, within limits and the rules of the pool, only for the leading
 //! watcher.
 
-use crate::fixture::{forbidden, launch, plan, start, start_with_limit, statuses, wanted};
+use crate::fixture::{begin, forbidden, launch, plan, start, start_with_limit, statuses, wanted};
 use plimsoll_actuator::state::launch_group::claim_name;
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::execution::{ClaimState, LedgerUpdate, OutcomeReason, OutcomeStatus};
@@ -26,9 +26,7 @@ const LAUNCHES: usize = 200;
 #[tokio::test(start_paused = true)]
 async fn one_launch_becomes_one_instance_and_one_claim() {
     use OutcomeStatus::{Accepted, Launched};
-    let watcher = start();
-    let catalog = watcher.catalog().await;
-    let position = watcher.position().await;
+    let (watcher, catalog, position) = begin().await;
     let wanted = plan(position, vec![launch(&catalog, "a-1", &["m6i.large", "m6i.xlarge"], "p-1")]);
     let outcomes = watcher.execute(wanted.clone()).await.unwrap();
     assert_eq!(statuses(&outcomes), [Accepted, Launched], "{outcomes:?}");
@@ -93,9 +91,7 @@ async fn the_ledger_shows_an_admitted_claim_with_its_room() {
 
 #[tokio::test(start_paused = true)]
 async fn launches_that_buy_the_same_are_bought_by_one_call() {
-    let watcher = start();
-    let catalog = watcher.catalog().await;
-    let position = watcher.position().await;
+    let (watcher, catalog, position) = begin().await;
     let mut launches = wanted(&catalog, 3);
     launches.push(launch(&catalog, "b", &["c6i.large"], "q"));
     watcher.execute(plan(position, launches)).await.unwrap();
@@ -106,9 +102,7 @@ async fn launches_that_buy_the_same_are_bought_by_one_call() {
 /// The user's costs rank m6i.large below c6i.large, although EC2 sells c6i.large for less.
 #[tokio::test(start_paused = true)]
 async fn where_prices_are_the_users_the_first_offering_is_bought_not_the_cheapest() {
-    let watcher = start();
-    let catalog = watcher.catalog().await;
-    let position = watcher.position().await;
+    let (watcher, catalog, position) = begin().await;
     let mut ours = launch(&catalog, "a", &["m6i.large", "c6i.large"], "p");
     assert_eq!(ours.offerings[0].instance_type, "c6i.large", "the cheapest");
     let dear = |choice: &OfferingChoice| choice.instance_type == "m6i.large";
@@ -133,9 +127,7 @@ fn without_capacity(watcher: &FakeWatcher, launch: &Launch) {
 
 #[tokio::test(start_paused = true)]
 async fn without_capacity_the_claim_goes_and_the_next_plan_takes_another_offering_within_a_second() {
-    let watcher = start();
-    let catalog = watcher.catalog().await;
-    let position = watcher.position().await;
+    let (watcher, catalog, position) = begin().await;
     let first = launch(&catalog, "a", &["m6i.large"], "p");
     without_capacity(&watcher, &first);
     let outcomes = watcher.execute(plan(position, vec![first.clone()])).await.unwrap();
@@ -171,9 +163,7 @@ async fn without_capacity_the_claim_goes_and_the_next_plan_takes_another_offerin
 /// Rule 7: the claim counts until it is gone, but its pods can be planned again.
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_failed_and_cannot_be_deleted_still_counts() {
-    let watcher = start();
-    let catalog = watcher.catalog().await;
-    let position = watcher.position().await;
+    let (watcher, catalog, position) = begin().await;
     let first = launch(&catalog, "a", &["m6i.large"], "p");
     without_capacity(&watcher, &first);
     watcher.world.server().faults().always(Matcher::of(Verb::Delete, "nodeclaims"), ClusterEffect::internal_error());
@@ -217,9 +207,7 @@ async fn a_full_subnet_delays_no_launch_into_another_zone() {
 
 #[tokio::test(start_paused = true)]
 async fn limits_hold_exactly_and_the_rest_of_the_plan_goes_on() {
-    let watcher = start();
-    let catalog = watcher.catalog().await;
-    let position = watcher.position().await;
+    let (watcher, catalog, position) = begin().await;
     // The largest type of each launch has 4 vCPU; the limit of the pool is 20.
     let outcomes = watcher.execute(plan(position, wanted(&catalog, 7))).await.unwrap();
     let rejected: Vec<_> =
@@ -230,9 +218,7 @@ async fn limits_hold_exactly_and_the_rest_of_the_plan_goes_on() {
 
 #[tokio::test(start_paused = true)]
 async fn a_plan_may_not_add_to_what_the_pool_allows() {
-    let watcher = start();
-    let catalog = watcher.catalog().await;
-    let position = watcher.position().await;
+    let (watcher, catalog, position) = begin().await;
     let usual = launch(&catalog, "a", &["m6i.large"], "p");
     let mut label = usual.clone();
     label.labels.insert("team".to_owned(), "other".to_owned());
@@ -256,9 +242,7 @@ async fn a_plan_may_not_add_to_what_the_pool_allows() {
 
 #[tokio::test(start_paused = true)]
 async fn only_the_watcher_that_leads_is_heard() {
-    let watcher = start();
-    let catalog = watcher.catalog().await;
-    let position = watcher.position().await;
+    let (watcher, catalog, position) = begin().await;
     let refused = watcher.execute_as(("watcher-0", 0), plan(position, wanted(&catalog, 1))).await.unwrap_err();
     assert_eq!(refused.code(), Code::FailedPrecondition, "{refused:?}");
     watcher.give_lease_to(("watcher-2", 2));
@@ -273,9 +257,7 @@ async fn only_the_watcher_that_leads_is_heard() {
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_the_api_server_refuses_is_not_bought() {
     for count in [1, 3] {
-        let watcher = start();
-        let catalog = watcher.catalog().await;
-        let position = watcher.position().await;
+        let (watcher, catalog, position) = begin().await;
         let launches = wanted(&catalog, count);
         // The primary claim is the first by name.
         let name = launches.iter().map(|launch| claim_name(&launch.node_pool, &launch.action_id)).max();
@@ -297,9 +279,7 @@ async fn a_claim_that_the_api_server_refuses_is_not_bought() {
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_of_others_with_the_same_name_is_left_alone() {
-    let watcher = start();
-    let catalog = watcher.catalog().await;
-    let position = watcher.position().await;
+    let (watcher, catalog, position) = begin().await;
     // The actuator does not see the change yet.
     watcher.world.server().faults().lag_watches(watcher.actuator(), Duration::from_secs(60));
     let name = claim_name(&"default".into(), &"a-0".into());

@@ -1,6 +1,6 @@
 //! Launch templates of groups, and the resources that they attach to instances.
 
-use crate::fixture::{forbidden, launch, plan, start, statuses};
+use crate::fixture::{begin, forbidden, launch, plan, start, statuses};
 use plimsoll_actuator::ports::{CloudError, LaunchTemplateFilter, LaunchTemplateSpec, Tags};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::execution::OutcomeReason;
@@ -62,9 +62,7 @@ async fn groups_with_the_same_template_ask_for_it_once() {
 /// Templates count against a limit of the account.
 #[tokio::test(start_paused = true)]
 async fn templates_of_ours_are_deleted_a_quarter_of_an_hour_after_their_last_use() {
-    let watcher = start();
-    let catalog = watcher.catalog().await;
-    let position = watcher.position().await;
+    let (watcher, catalog, position) = begin().await;
     watcher.execute(plan(position, vec![launch(&catalog, "a-1", &["m6i.large"], "p-1")])).await.unwrap();
     watcher.settled(1).await;
     let all = LaunchTemplateFilter { tags: Tags::new() };
@@ -142,9 +140,7 @@ async fn a_template_that_ec2_does_not_give_fails_its_launch_which_reserves_nothi
 /// which never comes.
 #[tokio::test(start_paused = true)]
 async fn a_launch_that_cannot_be_requested_leaves_no_claim_in_the_ledger() {
-    let watcher = start();
-    let catalog = watcher.catalog().await;
-    let position = watcher.position().await;
+    let (watcher, catalog, position) = begin().await;
     watcher.execute(plan(position, vec![launch(&catalog, "a-1", &["m6i.large"], "p-1")])).await.unwrap();
     let claims = watcher.settled(1).await;
     watcher.world.delete(ResourceId::EC2_NODE_CLASSES, "default").unwrap();

@@ -1,7 +1,7 @@
 //! Writes of claims without a response: the actuator finds out the result, and never assumes "not written" (safety rule
 //! 2).
 
-use crate::fixture::{forbidden, launch, plan, start, wanted};
+use crate::fixture::{begin, forbidden, launch, plan, start, wanted};
 use plimsoll_actuator::ports::CloudError;
 use plimsoll_actuator::state::launch_group::claim_name;
 use plimsoll_model::execution::OutcomeStatus;
@@ -58,9 +58,7 @@ async fn delete_member(watcher: &FakeWatcher) {
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_may_be_written_is_read_back_until_it_is_known() {
-    let watcher = start();
-    let catalog = watcher.catalog().await;
-    let position = watcher.position().await;
+    let (watcher, catalog, position) = begin().await;
     let faults = watcher.world.server().faults();
     faults.next(1, Matcher::of(Verb::Create, "nodeclaims"), ClusterEffect::LoseAnswer);
     // The read-back gets no response either, for longer than a call may take.
@@ -77,9 +75,7 @@ async fn a_claim_that_may_be_written_is_read_back_until_it_is_known() {
 
 #[tokio::test(start_paused = true)]
 async fn a_refusal_says_nothing_of_an_earlier_try_that_was_not_answered() {
-    let watcher = start();
-    let catalog = watcher.catalog().await;
-    let position = watcher.position().await;
+    let (watcher, catalog, position) = begin().await;
     let claim = claim_name(&"default".into(), &"a-0".into());
     let creates = Matcher::of(Verb::Create, "nodeclaims");
     let faults = watcher.world.server().faults();
@@ -98,9 +94,7 @@ async fn a_refusal_says_nothing_of_an_earlier_try_that_was_not_answered() {
 /// The next call is refused, but the first one may have launched an instance.
 #[tokio::test(start_paused = true)]
 async fn a_fleet_call_that_times_out_is_looked_up_before_its_claim_fails() {
-    let watcher = start();
-    let catalog = watcher.catalog().await;
-    let position = watcher.position().await;
+    let (watcher, catalog, position) = begin().await;
     let message = "no such parameter".to_owned();
     let refused = CloudError::InvalidRequest { code: "InvalidParameterValue".to_owned(), message };
     watcher.world.ec2.faults(|faults| {
@@ -116,9 +110,7 @@ async fn a_fleet_call_that_times_out_is_looked_up_before_its_claim_fails() {
 /// Other than internal errors of EC2. The next plan may ask for the same offerings.
 #[tokio::test(start_paused = true)]
 async fn requests_that_do_not_arrive_say_nothing_of_capacity() {
-    let watcher = start();
-    let catalog = watcher.catalog().await;
-    let position = watcher.position().await;
+    let (watcher, catalog, position) = begin().await;
     watcher.world.ec2.faults(|faults| faults.inject(Action::CreateFleet, Effect::Drop, u32::MAX));
     // Ten minutes of requests, and two minutes of look-ups.
     let outcomes = watcher.execute(plan(position, wanted(&catalog, 1))).await.unwrap();
@@ -178,9 +170,7 @@ async fn a_node_whose_instance_is_found_after_its_launch_was_given_up_can_be_rem
 /// It may still take effect, however often the API server is busy after that.
 #[tokio::test(start_paused = true)]
 async fn rate_limits_say_nothing_of_an_earlier_try_that_was_not_answered() {
-    let watcher = start();
-    let catalog = watcher.catalog().await;
-    let position = watcher.position().await;
+    let (watcher, catalog, position) = begin().await;
     let creates = Matcher::of(Verb::Create, "nodeclaims");
     let faults = watcher.world.server().faults();
     faults.next(1, creates.clone(), ClusterEffect::Late(Duration::from_secs(20)));
@@ -197,9 +187,7 @@ async fn rate_limits_say_nothing_of_an_earlier_try_that_was_not_answered() {
 /// Its pods do not wait for ever.
 #[tokio::test(start_paused = true)]
 async fn a_claim_whose_writes_are_never_answered_is_given_up_after_two_minutes() {
-    let watcher = start();
-    let catalog = watcher.catalog().await;
-    let position = watcher.position().await;
+    let (watcher, catalog, position) = begin().await;
     let faults = watcher.world.server().faults();
     let dropped = faults.always(Matcher::of(Verb::Create, "nodeclaims"), ClusterEffect::Drop);
     let began = tokio::time::Instant::now();
@@ -214,9 +202,7 @@ async fn a_claim_whose_writes_are_never_answered_is_given_up_after_two_minutes()
 /// Later than the API server processes a request: the launch has failed, and its pods have another node by then.
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_is_written_after_its_launch_failed_is_not_bought_for() {
-    let watcher = start();
-    let catalog = watcher.catalog().await;
-    let position = watcher.position().await;
+    let (watcher, catalog, position) = begin().await;
     let claim = claim_name(&"default".into(), &"a-0".into());
     let creates = Matcher::of(Verb::Create, "nodeclaims");
     let faults = watcher.world.server().faults();
@@ -293,9 +279,7 @@ async fn an_instance_that_has_ended_is_not_adopted() {
 /// The next scan for unfinished groups would be later.
 #[tokio::test(start_paused = true)]
 async fn a_match_that_cannot_be_written_is_written_again_within_seconds() {
-    let watcher = start();
-    let catalog = watcher.catalog().await;
-    let position = watcher.position().await;
+    let (watcher, catalog, position) = begin().await;
     let statuses = Matcher { subresource: Some("status"), ..Matcher::of(Verb::Patch, "nodeclaims") };
     let faults = watcher.world.server().faults();
     let broken = faults.always(statuses, ClusterEffect::internal_error());
@@ -343,9 +327,7 @@ async fn a_mended_annotation_opens_its_pool_again() {
 /// EC2 answers, but launches nothing: the account launches too many instances.
 #[tokio::test(start_paused = true)]
 async fn a_launch_whose_instances_are_throttled_keeps_its_claims() {
-    let watcher = start();
-    let catalog = watcher.catalog().await;
-    let position = watcher.position().await;
+    let (watcher, catalog, position) = begin().await;
     let launches = wanted(&catalog, 3);
     let throttled = Capacity::Refused("RequestLimitExceeded", "Request limit exceeded.");
     watcher.world.ec2.with(|cloud, _| {
