@@ -9,4 +9,6 @@ mod history;
 mod test_cluster;
 
 pub use history::{claims_ever_launched, instances_ever_launched, most_cpu_of_claims};
-pub use test_cluster::{HOUR, MINUTE, Setup, TestCluster, instance_of, node_class, node_pool, running_on};
+pub use test_cluster::{
+    HOUR, MINUTE, Setup, TestCluster, instance_of, limit_disruptions, node_class, node_pool, running_on,
+};

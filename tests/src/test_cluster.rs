@@ -224,6 +224,17 @@ pub fn instance_of(world: &World, node: &str) -> String {
     object::text(&node, &["spec", "providerID"]).rsplit('/').next().unwrap_or_default().to_owned()
 }
 
+/// Applies a PodDisruptionBudget `web` for the pods of the Deployment `web`. `field` is `minAvailable` or
+/// `maxUnavailable`.
+///
+/// # Panics
+/// If the server rejects it.
+pub fn limit_disruptions(world: &World, field: &str, pods: usize) {
+    let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"},
+        "spec": {field: pods, "selector": {"matchLabels": {"app": "web"}}}});
+    world.apply_object(&budget).unwrap();
+}
+
 /// Number of running pods on a node.
 #[must_use]
 pub fn running_on(world: &World, node: &str) -> usize {

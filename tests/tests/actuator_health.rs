@@ -12,7 +12,7 @@ use plimsoll_sim::cloud::{Action, Effect};
 use plimsoll_sim::plimsoll::Options;
 use plimsoll_sim::world::World;
 use plimsoll_tests::fake_watcher::{FakeWatcher, wanted};
-use plimsoll_tests::{MINUTE, Setup, instance_of, instances_ever_launched};
+use plimsoll_tests::{MINUTE, Setup, instance_of, instances_ever_launched, limit_disruptions};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -158,9 +158,7 @@ async fn a_check_that_fails_again_has_not_failed_since_the_first_time() {
 async fn protected_pod(watcher: &FakeWatcher) {
     watcher.world.deploy("web", 1, &json!({"cpu": "500m"}), &json!({})).unwrap();
     watcher.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
-    let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"},
-        "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "web"}}}});
-    watcher.world.apply_object(&budget).unwrap();
+    limit_disruptions(&watcher.world, "maxUnavailable", 0);
 }
 
 /// The drain of a claim waits for a pod that a budget protects. Then the instance fails, so that the pod cannot

@@ -1,7 +1,6 @@
 //! The disruption budgets that a drained node leaves to others.
 
 use super::drain::{is_drained, run_pod};
-use super::limit_disruptions;
 use plimsoll_model::execution::{OutcomeReason, OutcomeStatus};
 use plimsoll_model::names::annotation;
 use plimsoll_model::snapshot::DisruptionReason;
@@ -9,7 +8,7 @@ use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::kube::STOP_AFTER;
 use plimsoll_sim::world::World;
 use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, wanted};
-use plimsoll_tests::{MINUTE, Setup, instance_of, running_on};
+use plimsoll_tests::{MINUTE, Setup, instance_of, limit_disruptions, running_on};
 use serde_json::json;
 use std::time::Duration;
 
@@ -22,7 +21,7 @@ async fn with_web_on_two_nodes(watcher: &FakeWatcher) -> (String, [String; 3]) {
     watcher.world.scale("web", 2).unwrap();
     watcher.until("the second pod runs", MINUTE, |world| running_on(world, &second) == 1).await;
     let (_, third) = watcher.node(&Wanted { instance_type: "m6i.2xlarge", ..wanted("a-3") }).await;
-    limit_disruptions(&watcher.world, 1);
+    limit_disruptions(&watcher.world, "maxUnavailable", 1);
     watcher.until("the budget allows a disruption", MINUTE, allows_one).await;
     (claim, [first, second, third])
 }

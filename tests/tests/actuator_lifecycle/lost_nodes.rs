@@ -2,14 +2,14 @@
 
 use super::drain::hide_pods;
 use super::hidden::with_hidden;
-use super::{is_gone, limit_disruptions, with_protected_pod};
+use super::{is_gone, with_protected_pod};
 use plimsoll_model::names::{TERMINATION_FINALIZER, annotation, label, tag};
 use plimsoll_sim::apiserver::faults::{Effect, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::world::World;
 use plimsoll_tests::fake_watcher::{FakeWatcher, wanted};
-use plimsoll_tests::{MINUTE, Setup, instance_of, running_on};
+use plimsoll_tests::{MINUTE, Setup, instance_of, limit_disruptions, running_on};
 use serde_json::json;
 use std::time::Duration;
 
@@ -105,7 +105,7 @@ async fn a_pod_that_the_watch_does_not_show_keeps_a_node_without_its_claim() {
     let (claim, node) = watcher.node(&wanted("a-1")).await;
     let uid = object::uid(&watcher.world.get(ResourceId::NODES, &node).unwrap()).to_owned();
     hide_pods(&watcher);
-    limit_disruptions(&watcher.world, 0);
+    limit_disruptions(&watcher.world, "maxUnavailable", 0);
     watcher.world.deploy("web", 1, &json!({"cpu": "100m"}), &json!({})).unwrap();
     watcher.until("the pod runs", MINUTE, |world| running_on(world, &node) == 1).await;
     lose_claim(&watcher, &claim);

@@ -19,7 +19,7 @@ use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::world::World;
 use plimsoll_tests::fake_watcher::{FakeWatcher, wanted};
-use plimsoll_tests::{HOUR, MINUTE, Setup, running_on};
+use plimsoll_tests::{HOUR, MINUTE, Setup, limit_disruptions, running_on};
 use serde_json::json;
 use std::time::Duration;
 
@@ -27,13 +27,6 @@ fn is_gone(world: &World) -> bool {
     world.all(ResourceId::NODE_CLAIMS).is_empty()
         && world.all(ResourceId::NODES).is_empty()
         && world.living_instances().is_empty()
-}
-
-/// Applies a PodDisruptionBudget for the pods of the Deployment `web`.
-fn limit_disruptions(world: &World, max_unavailable: u32) {
-    let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"},
-        "spec": {"maxUnavailable": max_unavailable, "selector": {"matchLabels": {"app": "web"}}}});
-    world.apply_object(&budget).unwrap();
 }
 
 /// A claim whose instance boots for an hour.
@@ -57,7 +50,7 @@ async fn with_instance_that_boots_for(boot: Duration) -> (FakeWatcher, String) {
 /// A node with a pod that must not be evicted. Returns the names of claim and Node.
 async fn with_protected_pod(watcher: &FakeWatcher) -> (String, String) {
     let (claim, node) = watcher.node(&wanted("a-1")).await;
-    limit_disruptions(&watcher.world, 0);
+    limit_disruptions(&watcher.world, "maxUnavailable", 0);
     watcher.world.deploy("web", 1, &json!({"cpu": "100m"}), &json!({})).unwrap();
     watcher.until("the pod runs", MINUTE, |world| running_on(world, &node) == 1).await;
     (claim, node)
@@ -150,9 +143,7 @@ async fn a_volume_that_was_attached_during_the_drain_is_waited_for() {
     let watcher = FakeWatcher::begin(Setup::default()).await;
     let (claim, node) = watcher.node(&wanted("a-1")).await;
     watcher.world.deploy("web", 1, &json!({"cpu": "100m"}), &json!({})).unwrap();
-    let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"},
-        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}});
-    watcher.world.apply_object(&budget).unwrap();
+    limit_disruptions(&watcher.world, "minAvailable", 1);
     watcher.until("the pod runs", MINUTE, |world| running_on(world, &node) == 1).await;
     watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
     tokio::time::sleep(MINUTE).await;
@@ -301,10 +292,7 @@ async fn a_disruption_budget_is_respected_until_the_nodes_time_is_over() {
     let watcher = FakeWatcher::begin(Setup::with_pool(spec)).await;
     let (claim, node) = watcher.node(&wanted("a-1")).await;
     watcher.world.deploy("web", 1, &json!({"cpu": "100m"}), &json!({})).unwrap();
-    let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
-        "metadata": {"name": "web", "namespace": "default"},
-        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}});
-    watcher.world.apply_object(&budget).unwrap();
+    limit_disruptions(&watcher.world, "minAvailable", 1);
     watcher.until("the pod runs", MINUTE, |world| running_on(world, &node) == 1).await;
     watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
     tokio::time::sleep(Duration::from_secs(80)).await;

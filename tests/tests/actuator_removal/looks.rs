@@ -11,7 +11,7 @@ use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{Audit, ResourceId, object};
 use plimsoll_sim::world::World;
 use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, wanted};
-use plimsoll_tests::{MINUTE, Setup};
+use plimsoll_tests::{MINUTE, Setup, limit_disruptions};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -72,9 +72,7 @@ impl WaitingRemoval {
         watcher.world.deploy("web", 1, &json!({"cpu": "500m"}), &json!({})).unwrap();
         watcher.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
         let (_, destination) = watcher.node(&wanted("a-2")).await;
-        let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"},
-            "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "web"}}}});
-        watcher.world.apply_object(&budget).unwrap();
+        limit_disruptions(&watcher.world, "maxUnavailable", 1);
         tokio::time::sleep(AT_ONCE).await;
         let pods = watcher.pods_on(&node);
         let moved_to = vec![Placement { node: destination.as_str().into(), pods: pods.clone() }];

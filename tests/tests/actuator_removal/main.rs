@@ -22,7 +22,7 @@ use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::world::{World, is_running};
 use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, future_pod, pod_ref, wanted};
-use plimsoll_tests::{MINUTE, Setup, instances_ever_launched};
+use plimsoll_tests::{MINUTE, Setup, instances_ever_launched, limit_disruptions};
 use serde_json::json;
 use std::time::Duration;
 
@@ -257,9 +257,7 @@ async fn a_removal_that_is_refused_buys_no_replacement() {
     let (claim, node) = watcher.node(&wanted("a-1")).await;
     watcher.world.deploy("web", 1, &json!({"cpu": "1"}), &json!({})).unwrap();
     watcher.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
-    let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"},
-        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}});
-    watcher.world.apply_object(&budget).unwrap();
+    limit_disruptions(&watcher.world, "minAvailable", 1);
     tokio::time::sleep(MINUTE).await;
     let pods = watcher.pods_on(&node);
     let shared = vec![pods[0].clone(), future_pod("pending")];

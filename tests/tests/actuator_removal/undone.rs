@@ -12,7 +12,7 @@ use plimsoll_sim::apiserver::{Patch, ResourceId, object};
 use plimsoll_sim::plimsoll::Role;
 use plimsoll_sim::world::World;
 use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, wanted};
-use plimsoll_tests::{MINUTE, Setup};
+use plimsoll_tests::{MINUTE, Setup, limit_disruptions};
 use serde_json::json;
 use std::time::Duration;
 
@@ -343,12 +343,7 @@ async fn delete_and_use_up_the_budget(loses_answers: bool) {
     watcher.world.deploy("web", 1, &json!({"cpu": "1"}), &json!({})).unwrap();
     watcher.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
     let (_, other) = watcher.node(&wanted("a-2")).await;
-    let limit = |max_unavailable: u32| {
-        let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"},
-            "spec": {"maxUnavailable": max_unavailable, "selector": {"matchLabels": {"app": "web"}}}});
-        watcher.world.apply_object(&budget).unwrap();
-    };
-    limit(1);
+    limit_disruptions(&watcher.world, "maxUnavailable", 1);
     let allows = |world: &World, disruptions: i64| {
         let budget = world.get(ResourceId::POD_DISRUPTION_BUDGETS, "web").unwrap();
         object::integer(&budget, &["status", "disruptionsAllowed"]) == Some(disruptions)
@@ -367,7 +362,7 @@ async fn delete_and_use_up_the_budget(loses_answers: bool) {
     let is_deleted =
         |world: &World| world.get(ResourceId::NODE_CLAIMS, &claim).is_some_and(|claim| object::is_deleting(&claim));
     watcher.until("the claim is deleted", MINUTE, is_deleted).await;
-    limit(0);
+    limit_disruptions(&watcher.world, "maxUnavailable", 0);
     watcher.until("the budget allows no disruption", Duration::from_secs(1), |world| allows(world, 0)).await;
     // The watch shows the deletion only after this.
     tokio::time::sleep(Duration::from_secs(3)).await;

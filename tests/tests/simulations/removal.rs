@@ -7,7 +7,7 @@ use plimsoll_sim::apiserver::store::ChangeKind;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::plimsoll::Role;
 use plimsoll_sim::world::{World, is_running};
-use plimsoll_tests::{MINUTE, Setup, TestCluster, instances_ever_launched};
+use plimsoll_tests::{MINUTE, Setup, TestCluster, instances_ever_launched, limit_disruptions};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -133,9 +133,7 @@ async fn do_not_disrupt_keeps_a_node() {
 async fn a_disruption_budget_of_pods_is_kept_when_nodes_are_deleted() {
     let cluster = TestCluster::begin(one_to_a_node(&json!({}))).await;
     cluster.deploy("web", 3, 3000);
-    let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"},
-        "spec": {"minAvailable": 2, "selector": {"matchLabels": {"app": "web"}}}});
-    cluster.world.apply_object(&budget).unwrap();
+    limit_disruptions(&cluster.world, "minAvailable", 2);
     cluster.until_running(3, 3 * MINUTE).await;
     for claim in cluster.claims() {
         cluster.world.delete(ResourceId::NODE_CLAIMS, object::name(&claim)).unwrap();
@@ -157,9 +155,7 @@ async fn drift_under_a_termination_grace_period_buys_one_replacement_however_lon
     json_patch::merge(&mut setup.pool, &json!({"template": {"spec": {"terminationGracePeriod": "1h"}}}));
     let cluster = TestCluster::begin(setup).await;
     cluster.deploy("web", 1, 3000);
-    let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"},
-        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}});
-    cluster.world.apply_object(&budget).unwrap();
+    limit_disruptions(&cluster.world, "minAvailable", 1);
     cluster.until_running(1, 3 * MINUTE).await;
     let old = object::name(&cluster.claims()[0]).to_owned();
     let label = json!({"spec": {"template": {"metadata": {"labels": {"team": "a"}}}}});

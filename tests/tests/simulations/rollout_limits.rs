@@ -2,7 +2,7 @@
 
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::world::World;
-use plimsoll_tests::{HOUR, MINUTE, Setup, TestCluster, instances_ever_launched};
+use plimsoll_tests::{HOUR, MINUTE, Setup, TestCluster, instances_ever_launched, limit_disruptions};
 use serde_json::{Value, json};
 use std::cell::Cell;
 
@@ -17,9 +17,7 @@ async fn pool_of(mut spec: Value) -> TestCluster {
     spec["template"] = json!({"spec": {"requirements": types}});
     spec["disruption"] = json!({"consolidateAfter": "Never", "budgets": [{"nodes": BUDGET.to_string()}]});
     let cluster = TestCluster::begin(Setup::with_pool(spec)).await;
-    let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"},
-        "spec": {"maxUnavailable": BUDGET, "selector": {"matchLabels": {"app": "web"}}}});
-    cluster.world.apply_object(&budget).unwrap();
+    limit_disruptions(&cluster.world, "maxUnavailable", BUDGET);
     cluster.deploy("web", u32::try_from(NODES).unwrap(), 3000);
     cluster.until_running(NODES, 5 * MINUTE).await;
     cluster

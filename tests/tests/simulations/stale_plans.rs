@@ -11,7 +11,7 @@ use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::plimsoll::Role;
 use plimsoll_sim::world::World;
 use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, wanted};
-use plimsoll_tests::{MINUTE, Setup, instances_ever_launched};
+use plimsoll_tests::{MINUTE, Setup, instances_ever_launched, limit_disruptions};
 use serde_json::json;
 
 fn of_empty(action: &str, node: &str) -> Termination {
@@ -72,9 +72,7 @@ async fn two_removals_cannot_use_the_same_room_of_a_disruption_budget() {
         watcher.until("the pods run", MINUTE, |world| world.running_pods() == count).await;
         nodes.push(node);
     }
-    let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"},
-        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}});
-    watcher.world.apply_object(&budget).unwrap();
+    limit_disruptions(&watcher.world, "minAvailable", 1);
     let (_, room) = watcher.node(&Wanted { instance_type: "m6i.2xlarge", ..wanted("a-3") }).await;
     // The first removal does not continue after its admission.
     watcher.world.server().faults().always(Matcher::of(Verb::Patch, "nodes"), Effect::internal_error());

@@ -4,7 +4,7 @@ use crate::oracle::{self, most_leaving_at_admissions};
 use plimsoll_model::names::{annotation, label, tag};
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::world::World;
-use plimsoll_tests::{MINUTE, Setup, TestCluster, instance_of, instances_ever_launched};
+use plimsoll_tests::{MINUTE, Setup, TestCluster, instance_of, instances_ever_launched, limit_disruptions};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -123,9 +123,7 @@ impl Flow {
             }
             Self::Drain => {
                 cluster.deploy("web", 3, 3000);
-                let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"},
-                    "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "web"}}}});
-                cluster.world.apply_object(&budget).unwrap();
+                limit_disruptions(&cluster.world, "maxUnavailable", 1);
                 cluster.until_running(3, 3 * MINUTE).await;
             }
             Self::Interruption => {
@@ -134,9 +132,7 @@ impl Flow {
             }
             Self::Drift => {
                 cluster.deploy("web", 1, 3000);
-                let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"},
-                    "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}});
-                cluster.world.apply_object(&budget).unwrap();
+                limit_disruptions(&cluster.world, "minAvailable", 1);
                 cluster.until_running(1, 3 * MINUTE).await;
             }
             Self::Expiry => {
