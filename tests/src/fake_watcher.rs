@@ -157,6 +157,16 @@ impl FakeWatcher {
         self.claim(claim).map(|it| object::text(&it, &["status", "nodeName"]).to_owned()).unwrap()
     }
 
+    /// Creates a Deployment of one pod that requests this CPU, and waits until the pod runs.
+    ///
+    /// # Panics
+    /// If the server rejects it, or the pod does not run in time.
+    pub async fn deploy(&self, name: &str, cpu: &str) {
+        let running = self.world.running_pods() + 1;
+        self.world.deploy(name, 1, &json!({"cpu": cpu}), &json!({})).unwrap();
+        self.until("the pod runs", MINUTE, |world| world.running_pods() == running).await;
+    }
+
     /// Binds a pod to the node that the API server accepts and the services cannot read.
     ///
     /// # Panics

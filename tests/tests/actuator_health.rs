@@ -156,8 +156,7 @@ async fn a_check_that_fails_again_has_not_failed_since_the_first_time() {
 
 /// A pod runs on the only node, and a budget protects it.
 async fn protected_pod(watcher: &FakeWatcher) {
-    watcher.world.deploy("web", 1, &json!({"cpu": "500m"}), &json!({})).unwrap();
-    watcher.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
+    watcher.deploy("web", "500m").await;
     limit_disruptions(&watcher.world, "maxUnavailable", 0);
 }
 

@@ -13,7 +13,7 @@ use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::cloud::{Action, Effect};
 use plimsoll_sim::world::World;
 use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted};
-use plimsoll_tests::{MINUTE, instance_of, running_on};
+use plimsoll_tests::{MINUTE, instance_of};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -90,8 +90,7 @@ async fn maintenance_says_nothing_of_the_capacity_of_an_offering() {
 async fn a_like_for_like_replacement_is_not_of_the_same_offering() {
     let watcher = begin().await;
     let (claim, node) = watcher.node(&Wanted { capacity_type: CapacityType::OnDemand, ..spot("a-1") }).await;
-    watcher.world.deploy("web", 1, &json!({"cpu": "500m"}), &json!({})).unwrap();
-    watcher.until("the pod runs", MINUTE, |world| running_on(world, &node) == 1).await;
+    watcher.deploy("web", "500m").await;
     let instance = instance_of(&watcher.world, &node);
     announce_maintenance(&watcher, &[&instance], None);
     until_going(&watcher, &claim).await;

@@ -48,8 +48,7 @@ async fn the_ledger_knows_that_an_interrupted_node_goes_before_the_watch_shows_i
 async fn room_that_a_waiting_pod_was_launched_for_is_not_free() {
     let watcher = begin_with(Options { nominate_nodes: false, ..Options::default() }).await;
     let (_, node) = watcher.node(&spot("a-1")).await;
-    watcher.world.deploy("web", 1, &json!({"cpu": "1500m"}), &json!({})).unwrap();
-    watcher.until("the pod runs", MINUTE, |world| running_on(world, &node) == 1).await;
+    watcher.deploy("web", "1500m").await;
     // Nobody binds it.
     let waiting = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "waiting"},
         "spec": {"schedulerName": "another-scheduler", "containers": [

@@ -17,8 +17,7 @@ fn wanted(action: &str, pod: PodRef) -> Wanted<'_> {
 async fn nothing_is_launched_for_a_pod_that_runs_or_is_being_deleted() {
     let watcher = FakeWatcher::begin(Setup::default()).await;
     watcher.node(&wanted("a-1", future_pod("p"))).await;
-    watcher.world.deploy("web", 1, &json!({"cpu": "100m"}), &json!({})).unwrap();
-    watcher.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
+    watcher.deploy("web", "100m").await;
     let running = pod_ref(&watcher.world.all(ResourceId::PODS)[0]);
     // It waits for its gate and, once it is deleted, for its finalizer.
     let pod = json!({"apiVersion": "v1", "kind": "Pod",

@@ -15,8 +15,7 @@ use std::time::Duration;
 /// Three nodes, the first two with a pod of `web` each. Returns the claim of the first one, and their names.
 async fn with_web_on_two_nodes(watcher: &FakeWatcher) -> (String, [String; 3]) {
     let (claim, first) = watcher.node(&wanted("a-1")).await;
-    watcher.world.deploy("web", 1, &json!({"cpu": "1"}), &json!({})).unwrap();
-    watcher.until("the first pod runs", MINUTE, |world| running_on(world, &first) == 1).await;
+    watcher.deploy("web", "1").await;
     let (_, second) = watcher.node(&wanted("a-2")).await;
     watcher.world.scale("web", 2).unwrap();
     watcher.until("the second pod runs", MINUTE, |world| running_on(world, &second) == 1).await;

@@ -11,7 +11,6 @@ use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::cloud::{Capacity, Pool};
 use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, wanted};
 use plimsoll_tests::{MINUTE, Setup};
-use serde_json::json;
 use std::time::Duration;
 
 const POOL: (&str, &str) = ("nodepool", "default");
@@ -30,8 +29,7 @@ fn check(watcher: &FakeWatcher, expected: &[Series<'_>]) {
 async fn a_node_that_is_replaced_counts_and_is_reported_from_its_launch_to_its_end() {
     let watcher = FakeWatcher::begin(Setup::default()).await;
     let (claim, node) = watcher.node(&Wanted { instance_type: "m6i.2xlarge", ..wanted("a-1") }).await;
-    watcher.world.deploy("web", 1, &json!({"cpu": "1"}), &json!({})).unwrap();
-    watcher.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
+    watcher.deploy("web", "1").await;
     let zone = watcher.world.living_instances().into_values().next().unwrap().zone;
     let evictions = Matcher { subresource: Some("eviction"), ..Matcher::of(Verb::Create, "pods") };
     let refused = ApiError::new(429, "TooManyRequests", "a budget allows no disruption");

@@ -106,8 +106,7 @@ async fn a_pod_that_the_watch_does_not_show_keeps_a_node_without_its_claim() {
     let uid = object::uid(&watcher.world.get(ResourceId::NODES, &node).unwrap()).to_owned();
     hide_pods(&watcher);
     limit_disruptions(&watcher.world, "maxUnavailable", 0);
-    watcher.world.deploy("web", 1, &json!({"cpu": "100m"}), &json!({})).unwrap();
-    watcher.until("the pod runs", MINUTE, |world| running_on(world, &node) == 1).await;
+    watcher.deploy("web", "100m").await;
     lose_claim(&watcher, &claim);
     watcher.world.delete(ResourceId::NODES, &node).unwrap();
     tokio::time::sleep(Duration::from_secs(30)).await;

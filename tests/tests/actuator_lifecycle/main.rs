@@ -51,8 +51,7 @@ async fn with_instance_that_boots_for(boot: Duration) -> (FakeWatcher, String) {
 async fn with_protected_pod(watcher: &FakeWatcher) -> (String, String) {
     let (claim, node) = watcher.node(&wanted("a-1")).await;
     limit_disruptions(&watcher.world, "maxUnavailable", 0);
-    watcher.world.deploy("web", 1, &json!({"cpu": "100m"}), &json!({})).unwrap();
-    watcher.until("the pod runs", MINUTE, |world| running_on(world, &node) == 1).await;
+    watcher.deploy("web", "100m").await;
     (claim, node)
 }
 
@@ -186,8 +185,7 @@ async fn a_claim_whose_pool_was_deleted_expires() {
 async fn a_pod_that_is_not_safe_to_evict_leaves_a_claim_that_expires_without_its_pool() {
     let watcher = FakeWatcher::begin(Setup::with_pool(json!({"template": {"spec": {"expireAfter": "1h"}}}))).await;
     let (claim, node) = watcher.node(&wanted("a-1")).await;
-    watcher.world.deploy("web", 1, &json!({"cpu": "100m"}), &json!({})).unwrap();
-    watcher.until("the pod runs", MINUTE, |world| running_on(world, &node) == 1).await;
+    watcher.deploy("web", "100m").await;
     let pods = watcher.world.all(ResourceId::PODS);
     for pod in &pods {
         let mark = json!({"metadata": {"annotations": {annotation::SAFE_TO_EVICT: "false"}}});
@@ -359,8 +357,7 @@ async fn an_instance_that_becomes_a_node_after_it_was_given_up_stays() {
 async fn a_new_leader_goes_on_with_a_drain() {
     let mut watcher = FakeWatcher::begin(Setup::default()).await;
     let (claim, node) = watcher.node(&wanted("a-1")).await;
-    watcher.world.deploy("web", 1, &json!({"cpu": "100m"}), &json!({})).unwrap();
-    watcher.until("the pod runs", MINUTE, |world| running_on(world, &node) == 1).await;
+    watcher.deploy("web", "100m").await;
     watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
     watcher.until("it is drained", MINUTE, |world| running_on(world, &node) == 0).await;
     watcher.replace_actuator();

@@ -15,8 +15,7 @@ use std::time::Duration;
 async fn pods_do_not_move_to_room_that_is_reserved_for_another_pod() {
     let watcher = FakeWatcher::begin(Setup::default()).await;
     let (_, first) = watcher.node(&wanted("a-1")).await;
-    watcher.world.deploy("web", 1, &json!({"cpu": "1"}), &json!({})).unwrap();
-    watcher.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
+    watcher.deploy("web", "1").await;
     let gates = json!({"schedulingGates": [{"name": "example.com/wait"}]});
     watcher.world.deploy("gated", 1, &json!({"cpu": "1500m"}), &gates).unwrap();
     watcher.until("the other pod exists", MINUTE, |world| world.count(ResourceId::PODS, |_| true) == 2).await;
@@ -34,8 +33,7 @@ async fn pods_do_not_move_to_room_that_is_reserved_for_another_pod() {
 /// removed one. Returns the claim of the second node, and the names of the second and the third.
 async fn with_a_drained_node_that_stays(watcher: &FakeWatcher) -> (String, String, String) {
     let (removed, first) = watcher.node(&wanted("a-1")).await;
-    watcher.world.deploy("web", 1, &json!({"cpu": "1"}), &json!({})).unwrap();
-    watcher.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
+    watcher.deploy("web", "1").await;
     let (claim, second) = watcher.node(&wanted("a-2")).await;
     let (_, third) = watcher.node(&wanted("a-3")).await;
     let cordon =

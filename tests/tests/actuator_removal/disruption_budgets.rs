@@ -14,8 +14,7 @@ use serde_json::json;
 async fn a_node_with_a_pod_of_several_disruption_budgets_stays() {
     let watcher = FakeWatcher::begin(Setup::default()).await;
     let (_, node) = watcher.node(&wanted("a-1")).await;
-    watcher.world.deploy("web", 1, &json!({"cpu": "1"}), &json!({})).unwrap();
-    watcher.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
+    watcher.deploy("web", "1").await;
     let (_, other) = watcher.node(&wanted("a-2")).await;
     for name in ["one", "two"] {
         let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": name},

@@ -69,8 +69,7 @@ impl WaitingRemoval {
         setup.world.boot = MINUTE;
         let watcher = FakeWatcher::begin(setup).await;
         let (claim, node) = watcher.node(&Wanted { instance_type: "m6i.2xlarge", ..wanted("a-1") }).await;
-        watcher.world.deploy("web", 1, &json!({"cpu": "500m"}), &json!({})).unwrap();
-        watcher.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
+        watcher.deploy("web", "500m").await;
         let (_, destination) = watcher.node(&wanted("a-2")).await;
         limit_disruptions(&watcher.world, "maxUnavailable", 1);
         tokio::time::sleep(AT_ONCE).await;

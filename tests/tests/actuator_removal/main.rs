@@ -20,7 +20,7 @@ use plimsoll_model::snapshot::DisruptionReason;
 use plimsoll_sim::apiserver::faults::{Effect, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ResourceId, object};
-use plimsoll_sim::world::{World, is_running};
+use plimsoll_sim::world::World;
 use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, future_pod, pod_ref, wanted};
 use plimsoll_tests::{MINUTE, Setup, instances_ever_launched, limit_disruptions};
 use serde_json::json;
@@ -70,8 +70,7 @@ async fn a_node_with_a_pod_that_the_plan_does_not_know_stays() {
     let (claim, node) = watcher.node(&wanted("a-1")).await;
     // The plan is made before the pod is bound, and arrives after that.
     let termination = Termination { reason: DisruptionReason::Empty, ..of_node("r-1", &node) };
-    watcher.world.deploy("web", 1, &json!({"cpu": "100m"}), &json!({})).unwrap();
-    watcher.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
+    watcher.deploy("web", "100m").await;
     let plan = watcher.plan(&[], vec![termination]).await;
     let outcome = watcher.send(plan).await.remove(0);
     assert_eq!((outcome.status, outcome.reason), (OutcomeStatus::Rejected, Some(OutcomeReason::PodChanged)));
@@ -108,8 +107,7 @@ async fn a_pod_that_comes_before_the_taint_undoes_the_removal() {
     let outcome = watcher.remove("r-1", &node, DisruptionReason::Empty, None).await;
     assert_eq!(outcome.status, OutcomeStatus::Accepted);
     assert!(has_command(&watcher.world, &claim));
-    watcher.world.deploy("web", 1, &json!({"cpu": "100m"}), &json!({})).unwrap();
-    watcher.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
+    watcher.deploy("web", "100m").await;
     watcher.world.server().faults().remove(rule);
     let undone = |world: &World| !has_command(world, &claim) && !is_tainted(world, &node);
     watcher.until("the removal is reverted", MINUTE, undone).await;
@@ -125,11 +123,9 @@ async fn a_pod_that_comes_before_the_taint_undoes_the_removal() {
 async fn two_removals_cannot_use_the_same_room() {
     let watcher = FakeWatcher::begin(Setup::default()).await;
     let (one, first) = watcher.node(&wanted("a-1")).await;
-    watcher.world.deploy("one", 1, &json!({"cpu": "1"}), &json!({})).unwrap();
-    watcher.until("the first pod runs", MINUTE, |world| world.running_pods() == 1).await;
+    watcher.deploy("one", "1").await;
     let (two, second) = watcher.node(&wanted("a-2")).await;
-    watcher.world.deploy("two", 1, &json!({"cpu": "1"}), &json!({})).unwrap();
-    watcher.until("the second pod runs", MINUTE, |world| world.running_pods() == 2).await;
+    watcher.deploy("two", "1").await;
     let (_, third) = watcher.node(&wanted("a-3")).await;
     let reason = DisruptionReason::Underutilized;
     let outcome = watcher.remove("r-1", &first, reason, Some(&third)).await;
@@ -179,8 +175,7 @@ async fn a_new_leader_undoes_a_removal_that_no_longer_holds() {
     watcher.remove("r-1", &node, DisruptionReason::Empty, None).await;
     assert!(has_command(&watcher.world, &claim));
     watcher.replace_actuator();
-    watcher.world.deploy("web", 1, &json!({"cpu": "100m"}), &json!({})).unwrap();
-    watcher.until("the pod runs", MINUTE, |world| world.count(ResourceId::PODS, is_running) == 1).await;
+    watcher.deploy("web", "100m").await;
     watcher.world.server().faults().remove(rule);
     let undone = |world: &World| !has_command(world, &claim) && !is_tainted(world, &node);
     watcher.until("the removal is reverted", 5 * MINUTE, undone).await;
@@ -255,8 +250,7 @@ async fn a_command_that_was_not_admitted_is_not_carried_out() {
 async fn a_removal_that_is_refused_buys_no_replacement() {
     let watcher = FakeWatcher::begin(Setup::default()).await;
     let (claim, node) = watcher.node(&wanted("a-1")).await;
-    watcher.world.deploy("web", 1, &json!({"cpu": "1"}), &json!({})).unwrap();
-    watcher.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
+    watcher.deploy("web", "1").await;
     limit_disruptions(&watcher.world, "minAvailable", 1);
     tokio::time::sleep(MINUTE).await;
     let pods = watcher.pods_on(&node);
@@ -306,8 +300,7 @@ async fn a_removal_under_way_goes_on_when_another_node_of_its_pool_is_deleted() 
 async fn evicted_pods_avoid_nodes_whose_removal_is_postponed() {
     let watcher = FakeWatcher::begin(Setup::default()).await;
     let (claim, first) = watcher.node(&wanted("a-1")).await;
-    watcher.world.deploy("web", 1, &json!({"cpu": "500m"}), &json!({})).unwrap();
-    watcher.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
+    watcher.deploy("web", "500m").await;
     let large = Wanted { instance_type: "m6i.2xlarge", ..wanted("a-2") };
     let (_, next) = watcher.node(&large).await;
     let (_, last) = watcher.node(&wanted("a-3")).await;

@@ -37,8 +37,7 @@ async fn a_removal_that_is_undone_has_failed() {
     let plan = watcher.plan(&[], vec![of_empty(&node)]).await;
     let pod_comes = async {
         watcher.until("the command is written", MINUTE, |world| has_command(world, &claim)).await;
-        watcher.world.deploy("web", 1, &json!({"cpu": "100m"}), &json!({})).unwrap();
-        watcher.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
+        watcher.deploy("web", "100m").await;
         watcher.world.server().faults().remove(rule);
     };
     let (outcome, ()) = tokio::join!(watcher.final_outcome(plan), pod_comes);
@@ -54,8 +53,7 @@ async fn a_removal_of_a_node_with_a_pod_that_the_watch_does_not_show_has_failed(
     let (claim, node) = watcher.node(&wanted("a-1")).await;
     let pods = WatchMatcher { client: "actuator".to_owned(), resource: Some("pods") };
     watcher.world.server().faults().distort_watches(pods, Distortion::Stale(10 * MINUTE));
-    watcher.world.deploy("web", 1, &json!({"cpu": "100m"}), &json!({})).unwrap();
-    watcher.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
+    watcher.deploy("web", "100m").await;
     let plan = watcher.plan(&[], vec![of_empty(&node)]).await;
     let outcome = watcher.final_outcome(plan).await;
     let expected = (OutcomeStatus::Failed, Some(OutcomeReason::NodeChanged));

@@ -68,8 +68,7 @@ async fn a_removal_that_waits_for_its_turn_while_the_pod_event_is_written_is_rej
 async fn a_repeated_plan_is_not_rejected_for_the_pods_that_its_removal_moves() {
     let watcher = FakeWatcher::begin(Setup::default()).await;
     let (claim, node) = watcher.node(&wanted("a-1")).await;
-    watcher.world.deploy("web", 1, &json!({"cpu": "500m"}), &json!({})).unwrap();
-    watcher.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
+    watcher.deploy("web", "500m").await;
     let (_, other) = watcher.node(&wanted("a-2")).await;
     tokio::time::sleep(MINUTE).await;
     forbid_deletion(&watcher, &claim);

@@ -40,8 +40,7 @@ async fn a_verdict_from_before_the_node_was_in_service_ends_no_reservation() {
 async fn undone_removal(watcher: &FakeWatcher) -> [String; 3] {
     let world = &watcher.world;
     let (claim, node) = watcher.node(&Wanted { instance_type: "m6i.2xlarge", ..wanted("a-1") }).await;
-    world.deploy("web", 1, &json!({"cpu": "1500m"}), &json!({})).unwrap();
-    watcher.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
+    watcher.deploy("web", "1500m").await;
     // Times of objects are whole seconds.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let pods = watcher.pods_on(&node);

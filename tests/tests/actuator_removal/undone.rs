@@ -340,8 +340,7 @@ async fn a_removal_whose_deletion_got_no_response_and_is_seen_ends_with_an_outco
 async fn delete_and_use_up_the_budget(loses_answers: bool) {
     let watcher = FakeWatcher::begin(Setup::default()).await;
     let (claim, node) = watcher.node(&wanted("a-1")).await;
-    watcher.world.deploy("web", 1, &json!({"cpu": "1"}), &json!({})).unwrap();
-    watcher.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
+    watcher.deploy("web", "1").await;
     let (_, other) = watcher.node(&wanted("a-2")).await;
     limit_disruptions(&watcher.world, "maxUnavailable", 1);
     let allows = |world: &World, disruptions: i64| {

@@ -8,7 +8,6 @@ use plimsoll_model::snapshot::DisruptionReason;
 use plimsoll_sim::apiserver::faults::{Effect, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ResourceId, object};
-use plimsoll_sim::plimsoll::Role;
 use plimsoll_sim::world::World;
 use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, wanted};
 use plimsoll_tests::{MINUTE, Setup, instances_ever_launched, limit_disruptions};
@@ -61,25 +60,19 @@ async fn a_heartbeat_outdates_no_plan_and_a_label_does() {
 #[tokio::test(start_paused = true)]
 async fn two_removals_cannot_use_the_same_room_of_a_disruption_budget() {
     let watcher = FakeWatcher::begin(Setup::default()).await;
-    let mut nodes = Vec::new();
-    for action in ["a-1", "a-2"] {
-        let (_, node) = watcher.node(&wanted(action)).await;
-        watcher
-            .world
-            .deploy("web", nodes.len().try_into().map(|n: u32| n + 1).unwrap(), &json!({"cpu": "1"}), &json!({}))
-            .unwrap();
-        let count = nodes.len() + 1;
-        watcher.until("the pods run", MINUTE, |world| world.running_pods() == count).await;
-        nodes.push(node);
-    }
+    let (_, first) = watcher.node(&wanted("a-1")).await;
+    watcher.deploy("web", "1").await;
+    let (_, second) = watcher.node(&wanted("a-2")).await;
+    watcher.world.scale("web", 2).unwrap();
+    watcher.until("both pods run", MINUTE, |world| world.running_pods() == 2).await;
     limit_disruptions(&watcher.world, "minAvailable", 1);
     let (_, room) = watcher.node(&Wanted { instance_type: "m6i.2xlarge", ..wanted("a-3") }).await;
     // The first removal does not continue after its admission.
     watcher.world.server().faults().always(Matcher::of(Verb::Patch, "nodes"), Effect::internal_error());
     let reason = DisruptionReason::Underutilized;
-    let outcome = watcher.remove("r-1", &nodes[0], reason, Some(&room)).await;
+    let outcome = watcher.remove("r-1", &first, reason, Some(&room)).await;
     assert_eq!(said(&outcome), (OutcomeStatus::Accepted, None), "{outcome:?}");
-    let outcome = watcher.remove("r-2", &nodes[1], reason, Some(&room)).await;
+    let outcome = watcher.remove("r-2", &second, reason, Some(&room)).await;
     assert_eq!(said(&outcome), (OutcomeStatus::Rejected, Some(OutcomeReason::Blocked)), "{outcome:?}");
 }
 
@@ -89,17 +82,16 @@ async fn a_node_that_only_looks_empty_stays() {
     let watcher = FakeWatcher::begin(Setup::default()).await;
     let (claim, node) = watcher.node(&wanted("a-1")).await;
     let faults = watcher.world.server().faults();
-    let actuator = watcher.plimsoll.processes(Role::Actuator).remove(0);
+    let actuator = watcher.actuator();
     let pods = Matcher { client: Some(actuator.clone()), ..Matcher::of(Verb::Watch, "pods") };
-    let blind = [faults.always(pods.clone(), Effect::Drop)];
+    let blind = faults.always(pods, Effect::Drop);
     faults.cut_watches([actuator.as_str()]);
     tokio::time::sleep(MINUTE).await;
-    watcher.world.deploy("web", 1, &json!({"cpu": "1"}), &json!({})).unwrap();
-    watcher.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
+    watcher.deploy("web", "1").await;
     let plan = watcher.plan(&[], vec![of_empty("r-1", &node)]).await;
     assert_eq!(said(&watcher.send(plan).await[0]), (OutcomeStatus::Accepted, None), "it does not see the pod");
     tokio::time::sleep(3 * MINUTE).await;
-    blind.into_iter().for_each(|rule| faults.remove(rule));
+    faults.remove(blind);
     let current = watcher.claim(&claim).unwrap();
     assert!(!object::is_deleting(&current));
     assert!(object::annotation(&current, annotation::REMOVAL).is_none(), "the removal is reverted");
@@ -137,8 +129,7 @@ async fn a_plan_on_a_former_leaders_ledger_is_rejected() {
 async fn a_node_goes_only_once_its_replacement_is_in_service() {
     let watcher = FakeWatcher::begin(Setup::default()).await;
     let (claim, node) = watcher.node(&Wanted { instance_type: "m6i.2xlarge", ..wanted("a-1") }).await;
-    watcher.world.deploy("web", 1, &json!({"cpu": "1"}), &json!({})).unwrap();
-    watcher.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
+    watcher.deploy("web", "1").await;
     let pods = watcher.pods_on(&node);
     let replacement = Wanted { pods: pods.clone(), ..wanted("a-2") };
     let reason = DisruptionReason::Underutilized;
