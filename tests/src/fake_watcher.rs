@@ -10,6 +10,7 @@ use crate::test_cluster::{MINUTE, Setup, node_class, node_pool};
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::execution::{Outcome, OutcomeStatus};
 use plimsoll_model::identity::PodUid;
+use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::names::lease;
 use plimsoll_model::plan::{Placement, PodRef, Termination};
 use plimsoll_model::snapshot::DisruptionReason;
@@ -215,16 +216,7 @@ impl FakeWatcher {
     pub async fn remove(&self, action: &str, node: &str, reason: DisruptionReason, to: Option<&str>) -> Outcome {
         let pods = self.pods_on(node);
         let moved_to = to.map(|to| Placement { node: to.into(), pods: pods.clone() }).into_iter().collect();
-        let termination = Termination {
-            action_id: action.into(),
-            node: node.into(),
-            reason,
-            pods,
-            replaced_by: Vec::new(),
-            moved_to,
-            saving: plimsoll_model::money::MicroUsdPerHour(0),
-        };
-        let plan = self.plan(&[], vec![termination]).await;
+        let plan = self.plan(&[], vec![Termination { reason, pods, moved_to, ..of_node(action, node) }]).await;
         self.send(plan).await.remove(0)
     }
 }
@@ -234,6 +226,20 @@ impl FakeWatcher {
 pub fn wanted(action: &str) -> Wanted<'_> {
     let pods = vec![future_pod(action)];
     Wanted { action, instance_type: "m6i.large", capacity_type: CapacityType::OnDemand, pods }
+}
+
+/// The removal of an underutilized node, with no pods.
+#[must_use]
+pub fn of_node(action: &str, node: &str) -> Termination {
+    Termination {
+        action_id: action.into(),
+        node: node.into(),
+        reason: DisruptionReason::Underutilized,
+        pods: Vec::new(),
+        replaced_by: Vec::new(),
+        moved_to: Vec::new(),
+        saving: MicroUsdPerHour(0),
+    }
 }
 
 /// The watcher's Lease with this holder and these transitions.

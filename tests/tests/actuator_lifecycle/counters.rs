@@ -1,15 +1,13 @@
 //! Counters and Events of what becomes of nodes.
 
 use plimsoll_model::execution::OutcomeStatus;
-use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::plan::Termination;
-use plimsoll_model::snapshot::DisruptionReason;
 use plimsoll_sim::apiserver::ResourceId;
 use plimsoll_sim::apiserver::error::ApiError;
 use plimsoll_sim::apiserver::faults::{Effect, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::cloud::{Capacity, Pool};
-use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, wanted};
+use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, of_node, wanted};
 use plimsoll_tests::{MINUTE, Setup};
 use std::time::Duration;
 
@@ -36,15 +34,7 @@ async fn a_node_that_is_replaced_counts_and_is_reported_from_its_launch_to_its_e
     watcher.world.server().faults().next(1, evictions, Effect::Refuse(refused));
     let pods = watcher.pods_on(&node);
     let replacement = Wanted { pods: pods.clone(), ..wanted("a-2") };
-    let removal = Termination {
-        action_id: "r-1".into(),
-        node: node.as_str().into(),
-        reason: DisruptionReason::Underutilized,
-        pods,
-        replaced_by: vec![0],
-        moved_to: Vec::new(),
-        saving: MicroUsdPerHour(0),
-    };
+    let removal = Termination { pods, replaced_by: vec![0], ..of_node("r-1", &node) };
     let plan = watcher.plan(&[replacement], vec![removal]).await;
     let outcomes = watcher.send(plan).await;
     assert!(outcomes.iter().all(|it| it.status == OutcomeStatus::Accepted), "{outcomes:?}");

@@ -13,7 +13,6 @@ mod undone;
 mod zonal_shift;
 
 use plimsoll_model::execution::{OutcomeReason, OutcomeStatus};
-use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::names::annotation;
 use plimsoll_model::plan::{Placement, Termination};
 use plimsoll_model::snapshot::DisruptionReason;
@@ -21,7 +20,7 @@ use plimsoll_sim::apiserver::faults::{Effect, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::world::World;
-use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, future_pod, pod_ref, wanted};
+use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, future_pod, of_node, pod_ref, wanted};
 use plimsoll_tests::{MINUTE, Setup, instances_ever_launched, limit_disruptions};
 use serde_json::json;
 use std::time::Duration;
@@ -352,16 +351,4 @@ async fn a_node_has_the_taint_of_a_postponed_removal_for_ten_minutes_at_most() {
     tokio::time::sleep(9 * MINUTE).await;
     assert!(is_postponed(&watcher.world, &next), "the removal is under way");
     watcher.until("the taint is gone", 2 * MINUTE, |world| !is_postponed(world, &next)).await;
-}
-
-fn of_node(action: &str, node: &str) -> Termination {
-    Termination {
-        action_id: action.into(),
-        node: node.into(),
-        reason: DisruptionReason::Underutilized,
-        pods: Vec::new(),
-        replaced_by: Vec::new(),
-        moved_to: Vec::new(),
-        saving: MicroUsdPerHour(0),
-    }
 }

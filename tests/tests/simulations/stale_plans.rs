@@ -1,7 +1,6 @@
 //! Plans whose basis changes before they are executed (rules 10, 11, 15, 16 and 18). The test acts as the watcher.
 
 use plimsoll_model::execution::{Outcome, OutcomeReason, OutcomeStatus};
-use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::names::{annotation, taint};
 use plimsoll_model::plan::Termination;
 use plimsoll_model::snapshot::DisruptionReason;
@@ -9,20 +8,12 @@ use plimsoll_sim::apiserver::faults::{Effect, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::world::World;
-use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, wanted};
+use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, of_node, wanted};
 use plimsoll_tests::{MINUTE, Setup, instances_ever_launched, limit_disruptions};
 use serde_json::json;
 
 fn of_empty(action: &str, node: &str) -> Termination {
-    Termination {
-        action_id: action.into(),
-        node: node.into(),
-        reason: DisruptionReason::Empty,
-        pods: Vec::new(),
-        replaced_by: Vec::new(),
-        moved_to: Vec::new(),
-        saving: MicroUsdPerHour(0),
-    }
+    Termination { reason: DisruptionReason::Empty, ..of_node(action, node) }
 }
 
 fn version(world: &World, node: &str) -> String {
@@ -132,8 +123,7 @@ async fn a_node_goes_only_once_its_replacement_is_in_service() {
     watcher.deploy("web", "1").await;
     let pods = watcher.pods_on(&node);
     let replacement = Wanted { pods: pods.clone(), ..wanted("a-2") };
-    let reason = DisruptionReason::Underutilized;
-    let removal = Termination { reason, pods: pods.clone(), replaced_by: vec![0], ..of_empty("r-1", &node) };
+    let removal = Termination { pods: pods.clone(), replaced_by: vec![0], ..of_node("r-1", &node) };
     let plan = watcher.plan(&[replacement], vec![removal]).await;
     let outcomes = watcher.send(plan).await;
     assert!(outcomes.iter().all(|it| it.status == OutcomeStatus::Accepted), "{outcomes:?}");
