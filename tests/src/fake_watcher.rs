@@ -4,6 +4,7 @@
 mod calls;
 mod launches;
 
+pub use calls::statuses_of;
 pub use launches::launch;
 
 use crate::test_cluster::{MINUTE, Setup, node_class, node_pool};
@@ -15,6 +16,7 @@ use plimsoll_model::names::lease;
 use plimsoll_model::plan::{Placement, PodRef, Termination};
 use plimsoll_model::snapshot::DisruptionReason;
 use plimsoll_runtime::client_pool::ClientPool;
+use plimsoll_sim::apiserver::faults::{Distortion, WatchMatcher};
 use plimsoll_sim::apiserver::store::Object;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::machines::NAMESPACE;
@@ -194,6 +196,15 @@ impl FakeWatcher {
         let has_labels = |line: &&str| labels.iter().all(|label| line.contains(label.as_str()));
         let series = text.lines().filter(is_its).filter(has_labels);
         series.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
+    }
+
+    /// Delays what the actuator's watch of a resource, given by its plural name, shows from now on.
+    ///
+    /// # Panics
+    /// If there is no actuator.
+    pub fn delay_watch(&self, resource: &'static str, time: Duration) {
+        let watches = WatchMatcher { client: self.actuator(), resource: Some(resource) };
+        self.world.server().faults().distort_watches(watches, Distortion::Stale(time));
     }
 
     /// Returns a claim by name.

@@ -1,8 +1,9 @@
 //! Calls of the actuator.
 
 use super::{FakeWatcher, WATCHER, Wanted};
+use crate::test_cluster::MINUTE;
 use plimsoll_model::catalog::Catalog;
-use plimsoll_model::execution::{Driver, Execution, LedgerUpdate, Outcome};
+use plimsoll_model::execution::{Driver, Execution, LedgerUpdate, Outcome, OutcomeStatus};
 use plimsoll_model::plan::{Launch, Plan, Termination};
 use plimsoll_model::snapshot::LedgerPosition;
 use plimsoll_proto::actuator::v1::actuator_service_client::ActuatorServiceClient;
@@ -198,6 +199,19 @@ impl FakeWatcher {
             }
         }
     }
+}
+
+/// Statuses of the outcomes of an action, until the execution of its plan ends.
+///
+/// # Panics
+/// If nothing comes for ten minutes.
+pub async fn statuses_of(action: &str, mut answers: Streaming<ExecuteResponse>) -> Vec<OutcomeStatus> {
+    let mut statuses = Vec::new();
+    while let Some(answer) = tokio::time::timeout(10 * MINUTE, answers.message()).await.unwrap().unwrap() {
+        let outcome = Outcome::try_from(answer).unwrap();
+        statuses.extend((outcome.action_id.0 == action).then_some(outcome.status));
+    }
+    statuses
 }
 
 async fn next(answers: &mut Streaming<ExecuteResponse>) -> Outcome {

@@ -7,7 +7,7 @@ use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::execution::OutcomeStatus;
 use plimsoll_model::names::label;
 use plimsoll_model::snapshot::ReservationCount;
-use plimsoll_sim::apiserver::faults::{Distortion, Effect as ApiEffect, Matcher, WatchMatcher};
+use plimsoll_sim::apiserver::faults::{Effect as ApiEffect, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::cloud::{Action, Effect};
@@ -185,8 +185,7 @@ async fn a_reservation_has_one_more_free_instance_once_a_claim_is_gone() {
         let (claim, _) = reserved_node(&watcher).await;
         let no_answer = Effect::Drop;
         watcher.world.ec2.faults(|faults| faults.inject(Action::DescribeCapacityReservations, no_answer, u32::MAX));
-        let claims = WatchMatcher { client: watcher.actuator(), resource: Some("nodeclaims") };
-        watcher.world.server().faults().distort_watches(claims, Distortion::Stale(lag));
+        watcher.delay_watch("nodeclaims", lag);
         if loses_answers {
             let patches = Matcher::of(Verb::Patch, "nodeclaims");
             watcher.world.server().faults().always(patches, ApiEffect::LoseAnswer);

@@ -2,7 +2,7 @@
 
 use super::drain::{hide, run_pod, until_drained_and_gone};
 use k8s_openapi::api::core::v1::Node;
-use plimsoll_sim::apiserver::faults::{Distortion, RuleId, WatchMatcher};
+use plimsoll_sim::apiserver::faults::RuleId;
 use plimsoll_sim::apiserver::store::{Part, Store, Write};
 use plimsoll_sim::apiserver::{Patch, ResourceId, object};
 use plimsoll_sim::plimsoll::Role;
@@ -85,8 +85,7 @@ async fn a_deleted_node_whose_claim_the_watch_does_not_show_waits_for_the_claim(
 #[tokio::test(start_paused = true)]
 async fn a_node_that_the_watch_shows_as_it_was_before_its_registration_does_not_register_again() {
     let watcher = FakeWatcher::begin(Setup::default()).await;
-    let nodes = WatchMatcher { client: "actuator".to_owned(), resource: Some("nodes") };
-    watcher.world.server().faults().distort_watches(nodes, Distortion::Stale(Duration::from_secs(20)));
+    watcher.delay_watch("nodes", Duration::from_secs(20));
     watcher.node(&wanted("a-1")).await;
     tokio::time::sleep(MINUTE).await;
     let is_reset = |claim: &Value| {

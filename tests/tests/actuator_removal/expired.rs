@@ -1,12 +1,11 @@
 //! Removals of expired nodes.
 
-use crate::{has_command, is_gone, is_tainted, of_node};
+use crate::{has_command, is_gone, is_tainted, of_node, until_undone};
 use plimsoll_model::execution::{OutcomeReason, OutcomeStatus};
 use plimsoll_model::names::annotation;
 use plimsoll_model::plan::Termination;
 use plimsoll_model::snapshot::DisruptionReason;
 use plimsoll_sim::apiserver::{ResourceId, object};
-use plimsoll_sim::world::World;
 use plimsoll_tests::fake_watcher::{FakeWatcher, wanted};
 use plimsoll_tests::{MINUTE, Setup};
 use serde_json::json;
@@ -76,7 +75,6 @@ async fn a_node_whose_replacement_fails_soon_after_the_expiry_stays_for_another_
     let replacement = outcomes.iter().find(|it| it.action_id.0 == "a-2").unwrap().node_claim.clone().unwrap();
     watcher.until("the node is tainted", MINUTE, |world| is_tainted(world, &node)).await;
     watcher.world.delete(ResourceId::NODE_CLAIMS, &replacement).unwrap();
-    let is_reverted = |world: &World| !has_command(world, &claim) && !is_tainted(world, &node);
-    watcher.until("the removal is reverted", MINUTE, is_reverted).await;
+    until_undone(&watcher, &claim, &node, MINUTE).await;
     assert!(watcher.claim(&claim).is_some_and(|claim| !object::is_deleting(&claim)));
 }

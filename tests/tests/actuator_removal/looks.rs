@@ -1,12 +1,11 @@
 //! How soon a removal goes on or is undone once something changes that it depends on. Without a change it is looked at
 //! every ten seconds.
 
-use crate::{has_command, is_gone, is_tainted, of_node};
+use crate::{has_command, is_deleting, is_gone, is_tainted, of_node};
 use plimsoll_model::execution::OutcomeStatus;
 use plimsoll_model::names::annotation;
 use plimsoll_model::plan::{Placement, Termination};
 use plimsoll_model::snapshot::DisruptionReason;
-use plimsoll_sim::apiserver::faults::{Distortion, WatchMatcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{Audit, ResourceId, object};
 use plimsoll_sim::world::World;
@@ -24,9 +23,7 @@ async fn a_node_is_removed_as_soon_as_its_taint_is_seen() {
     let (claim, node) = watcher.node(&wanted("a-1")).await;
     let outcome = watcher.remove("r-1", &node, DisruptionReason::Empty, None).await;
     assert_eq!(outcome.status, OutcomeStatus::Accepted, "{outcome:?}");
-    let is_deleted =
-        |world: &World| world.get(ResourceId::NODE_CLAIMS, &claim).is_some_and(|claim| object::is_deleting(&claim));
-    watcher.until("the claim is deleted", AT_ONCE, is_deleted).await;
+    watcher.until("the claim is deleted", AT_ONCE, |world| is_deleting(world, &claim)).await;
 }
 
 /// The removal writes its claim just before the deletion.
@@ -39,14 +36,11 @@ async fn a_node_is_removed_with_one_deletion_while_the_watch_of_its_claim_lags()
         let (claim, node) = watcher.node(&wanted("a-1")).await;
         // The watch shows that the node is in service.
         tokio::time::sleep(AT_ONCE).await;
-        let claims = WatchMatcher { client: "actuator".to_owned(), resource: Some("nodeclaims") };
-        watcher.world.server().faults().distort_watches(claims, Distortion::Stale(lag));
+        watcher.delay_watch("nodeclaims", lag);
         let outcome = watcher.remove("r-1", &node, reason, None).await;
         assert_eq!(outcome.status, OutcomeStatus::Accepted, "{reason:?}: {outcome:?}");
-        let is_deleted =
-            |world: &World| world.get(ResourceId::NODE_CLAIMS, &claim).is_some_and(|claim| object::is_deleting(&claim));
         // The command is seen after the lag. The reason on the claim would be seen after another one.
-        watcher.until("the claim is deleted", lag + AT_ONCE, is_deleted).await;
+        watcher.until("the claim is deleted", lag + AT_ONCE, |world| is_deleting(world, &claim)).await;
         watcher.until("the claim is gone", 3 * MINUTE, |world| is_gone(world, &claim)).await;
         let audit = watcher.world.server().audit();
         let is_deletion = |entry: &&Audit| entry.verb == Verb::Delete && entry.resource == ResourceId::NODE_CLAIMS;

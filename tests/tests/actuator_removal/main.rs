@@ -49,8 +49,30 @@ fn command_of(claim: &str) -> Matcher {
     Matcher { subresource: Some(""), name: Some(claim.to_owned()), ..Matcher::of(Verb::Patch, "nodeclaims") }
 }
 
+/// The request that deletes a claim.
+fn deletion_of(claim: &str) -> Matcher {
+    Matcher { name: Some(claim.to_owned()), ..Matcher::of(Verb::Delete, "nodeclaims") }
+}
+
+fn is_deleting(world: &World, claim: &str) -> bool {
+    world.get(ResourceId::NODE_CLAIMS, claim).is_some_and(|claim| object::is_deleting(&claim))
+}
+
 fn is_gone(world: &World, claim: &str) -> bool {
     world.get(ResourceId::NODE_CLAIMS, claim).is_none()
+}
+
+/// Waits until the removal of a claim is reverted.
+async fn until_undone(watcher: &FakeWatcher, claim: &str, node: &str, limit: Duration) {
+    let undone = |world: &World| !has_command(world, claim) && !is_tainted(world, node);
+    watcher.until("the removal is reverted", limit, undone).await;
+}
+
+/// Binds a pod to the node, as a scheduler that has not seen its taint does.
+fn bind_pod(world: &World, node: &str) {
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"},
+        "spec": {"nodeName": node, "containers": [{"name": "main", "image": "example.com/app:1"}]}});
+    world.apply_object(&pod).unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -108,8 +130,7 @@ async fn a_pod_that_comes_before_the_taint_undoes_the_removal() {
     assert!(has_command(&watcher.world, &claim));
     watcher.deploy("web", "100m").await;
     watcher.world.server().faults().remove(rule);
-    let undone = |world: &World| !has_command(world, &claim) && !is_tainted(world, &node);
-    watcher.until("the removal is reverted", MINUTE, undone).await;
+    until_undone(&watcher, &claim, &node, MINUTE).await;
     tokio::time::sleep(MINUTE).await;
     assert!(!is_gone(&watcher.world, &claim) && !is_tainted(&watcher.world, &node));
     assert_eq!(watcher.world.running_pods(), 1, "the pod still runs");
@@ -176,8 +197,7 @@ async fn a_new_leader_undoes_a_removal_that_no_longer_holds() {
     watcher.replace_actuator();
     watcher.deploy("web", "100m").await;
     watcher.world.server().faults().remove(rule);
-    let undone = |world: &World| !has_command(world, &claim) && !is_tainted(world, &node);
-    watcher.until("the removal is reverted", 5 * MINUTE, undone).await;
+    until_undone(&watcher, &claim, &node, 5 * MINUTE).await;
     tokio::time::sleep(Duration::from_secs(30)).await;
     assert_eq!(watcher.world.running_pods(), 1);
     assert!(!is_gone(&watcher.world, &claim));

@@ -1,14 +1,14 @@
 //! How removals end, as the watcher sees it.
 
-use crate::{command_of, has_command, is_gone, is_tainted, of_node};
-use plimsoll_model::execution::{Outcome, OutcomeReason, OutcomeStatus};
+use crate::{bind_pod, command_of, has_command, is_gone, is_tainted, of_node};
+use plimsoll_model::execution::{OutcomeReason, OutcomeStatus};
 use plimsoll_model::plan::Termination;
 use plimsoll_model::snapshot::DisruptionReason;
 use plimsoll_sim::apiserver::ResourceId;
 use plimsoll_sim::apiserver::error::ApiError;
-use plimsoll_sim::apiserver::faults::{Distortion, Effect, Matcher, WatchMatcher};
+use plimsoll_sim::apiserver::faults::{Effect, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
-use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, wanted};
+use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, statuses_of, wanted};
 use plimsoll_tests::{MINUTE, Setup};
 use serde_json::json;
 use std::time::Duration;
@@ -51,8 +51,7 @@ async fn a_removal_that_is_undone_has_failed() {
 async fn a_removal_of_a_node_with_a_pod_that_the_watch_does_not_show_has_failed() {
     let watcher = FakeWatcher::begin(Setup::default()).await;
     let (claim, node) = watcher.node(&wanted("a-1")).await;
-    let pods = WatchMatcher { client: "actuator".to_owned(), resource: Some("pods") };
-    watcher.world.server().faults().distort_watches(pods, Distortion::Stale(10 * MINUTE));
+    watcher.delay_watch("pods", 10 * MINUTE);
     watcher.deploy("web", "100m").await;
     let plan = watcher.plan(&[], vec![of_empty(&node)]).await;
     let outcome = watcher.final_outcome(plan).await;
@@ -81,12 +80,8 @@ async fn a_removal_whose_claim_a_user_deletes_ends_with_an_outcome() {
         watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
         watcher.until("the claim is gone", 3 * MINUTE, |world| is_gone(world, &claim)).await;
         tokio::time::sleep(MINUTE).await;
-        for mut answers in [first, watcher.stream(plan).await.unwrap()] {
-            let mut statuses = Vec::new();
-            while let Some(answer) = answers.message().await.unwrap() {
-                let outcome = Outcome::try_from(answer).unwrap();
-                statuses.extend((outcome.action_id.0 == "r-1").then_some(outcome.status));
-            }
+        for answers in [first, watcher.stream(plan).await.unwrap()] {
+            let statuses = statuses_of("r-1", answers).await;
             assert_eq!(statuses, [OutcomeStatus::Accepted, OutcomeStatus::Removed], "{has_finalizer}");
         }
     }
@@ -100,24 +95,16 @@ async fn a_removal_that_a_pod_prevents_once_its_claim_is_gone_ends_with_an_outco
     let (claim, node) = watcher.node(&large).await;
     let removal = Termination { replaced_by: vec![0], ..of_node("r-1", &node) };
     let plan = watcher.plan(&[wanted("a-2")], vec![removal]).await;
-    let mut answers = watcher.stream(plan).await.unwrap();
+    let answers = watcher.stream(plan).await.unwrap();
     watcher.until("it waits for its replacement", MINUTE, |world| is_tainted(world, &node)).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let claims = WatchMatcher { client: "actuator".to_owned(), resource: Some("nodeclaims") };
-    watcher.world.server().faults().distort_watches(claims, Distortion::Stale(Duration::from_secs(5)));
+    watcher.delay_watch("nodeclaims", Duration::from_secs(5));
     let no_finalizers = json!({"metadata": {"finalizers": null}});
     watcher.world.patch(ResourceId::NODE_CLAIMS, &claim, no_finalizers).unwrap();
     watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
     assert!(is_gone(&watcher.world, &claim));
-    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "default"},
-        "spec": {"nodeName": node, "containers": [{"name": "main", "image": "example.com/app:1"}]}});
-    watcher.world.apply_object(&pod).unwrap();
-    let mut statuses = Vec::new();
-    while let Some(answer) = tokio::time::timeout(10 * MINUTE, answers.message()).await.unwrap().unwrap() {
-        let outcome = Outcome::try_from(answer).unwrap();
-        statuses.extend((outcome.action_id.0 == "r-1").then_some(outcome.status));
-    }
-    assert_eq!(statuses, [OutcomeStatus::Accepted, OutcomeStatus::Removed]);
+    bind_pod(&watcher.world, &node);
+    assert_eq!(statuses_of("r-1", answers).await, [OutcomeStatus::Accepted, OutcomeStatus::Removed]);
 }
 
 /// Nothing was written, so the removal counts towards no budget.

@@ -1,17 +1,17 @@
 //! What is reverted: the taint, the command and the condition of removals that are not carried out.
 
-use crate::{has_command, is_gone, is_tainted, of_node};
-use plimsoll_model::execution::{Outcome, OutcomeStatus};
+use crate::{bind_pod, deletion_of, has_command, is_deleting, is_gone, is_tainted, of_node, until_undone};
+use plimsoll_model::execution::OutcomeStatus;
 use plimsoll_model::names::annotation;
 use plimsoll_model::plan::{Placement, Termination};
 use plimsoll_model::snapshot::DisruptionReason;
-use plimsoll_sim::apiserver::faults::{Distortion, Effect, Gate, Matcher, WatchMatcher};
+use plimsoll_sim::apiserver::faults::{Effect, Gate, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::store::{Part, Store, Write};
 use plimsoll_sim::apiserver::{Patch, ResourceId, object};
 use plimsoll_sim::plimsoll::Role;
 use plimsoll_sim::world::World;
-use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, wanted};
+use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, statuses_of, wanted};
 use plimsoll_tests::{MINUTE, Setup, limit_disruptions};
 use serde_json::json;
 use std::time::Duration;
@@ -21,8 +21,7 @@ const DISRUPTED: &str = "karpenter_nodeclaims_disrupted_total";
 
 /// The removal of this claim is tainted and then waits.
 pub(super) fn forbid_deletion(watcher: &FakeWatcher, claim: &str) {
-    let deletion = Matcher { name: Some(claim.to_owned()), ..Matcher::of(Verb::Delete, "nodeclaims") };
-    watcher.world.server().faults().always(deletion, Effect::internal_error());
+    watcher.world.server().faults().always(deletion_of(claim), Effect::internal_error());
 }
 
 fn has_reason(world: &World, claim: &str) -> bool {
@@ -38,9 +37,7 @@ async fn a_removal_that_is_undone_leaves_neither_taint_nor_condition() {
     watcher.remove("r-1", &node, DisruptionReason::Empty, None).await;
     let marked = |world: &World| is_tainted(world, &node) && has_reason(world, &claim);
     watcher.until("the node is marked", MINUTE, marked).await;
-    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "default"},
-        "spec": {"nodeName": node, "containers": [{"name": "main", "image": "example.com/app:1"}]}});
-    watcher.world.apply_object(&pod).unwrap();
+    bind_pod(&watcher.world, &node);
     watcher.until("the removal is reverted", MINUTE, |world| !has_command(world, &claim)).await;
     assert!(!is_tainted(&watcher.world, &node) && !has_reason(&watcher.world, &claim));
 }
@@ -54,9 +51,7 @@ async fn a_node_that_is_being_deleted_keeps_its_taint() {
     watcher.remove("r-1", &node, DisruptionReason::Empty, None).await;
     watcher.until("the node is tainted", MINUTE, |world| is_tainted(world, &node)).await;
     watcher.world.delete(ResourceId::NODES, &node).unwrap();
-    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "default"},
-        "spec": {"nodeName": node, "containers": [{"name": "main", "image": "example.com/app:1"}]}});
-    watcher.world.apply_object(&pod).unwrap();
+    bind_pod(&watcher.world, &node);
     watcher.until("the removal is reverted", MINUTE, |world| !has_command(world, &claim)).await;
     tokio::time::sleep(MINUTE).await;
     assert!(is_tainted(&watcher.world, &node));
@@ -83,8 +78,7 @@ async fn a_removal_whose_replacement_is_being_deleted_is_undone() {
     let finalizers = json!({"metadata": {"finalizers": ["karpenter.sh/termination", "example.com/wait"]}});
     watcher.world.patch(ResourceId::NODE_CLAIMS, &replacement, finalizers).unwrap();
     watcher.world.delete(ResourceId::NODE_CLAIMS, &replacement).unwrap();
-    let undone = |world: &World| !has_command(world, &claim) && !is_tainted(world, &node);
-    watcher.until("the removal is reverted", 2 * MINUTE, undone).await;
+    until_undone(&watcher, &claim, &node, 2 * MINUTE).await;
     assert!(!is_gone(&watcher.world, &claim));
 }
 
@@ -133,17 +127,13 @@ async fn a_command_with_the_node_of_another_claim_is_not_carried_out() {
 async fn a_deletion_without_a_response_has_no_effect_once_the_removal_is_undone() {
     let watcher = FakeWatcher::begin(Setup::default()).await;
     let (claim, node) = watcher.node(&wanted("a-1")).await;
-    let deletion = Matcher { name: Some(claim.clone()), ..Matcher::of(Verb::Delete, "nodeclaims") };
-    watcher.world.server().faults().always(deletion, Effect::Late(Duration::from_secs(30)));
+    watcher.world.server().faults().always(deletion_of(&claim), Effect::Late(Duration::from_secs(30)));
     watcher.remove("r-1", &node, DisruptionReason::Empty, None).await;
     watcher.until("the node is tainted", MINUTE, |world| is_tainted(world, &node)).await;
     // The first deletion is sent by then.
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "default"},
-        "spec": {"nodeName": node, "containers": [{"name": "main", "image": "example.com/app:1"}]}});
-    watcher.world.apply_object(&pod).unwrap();
-    let undone = |world: &World| !has_command(world, &claim) && !is_tainted(world, &node);
-    watcher.until("the removal is reverted", Duration::from_secs(20), undone).await;
+    bind_pod(&watcher.world, &node);
+    until_undone(&watcher, &claim, &node, Duration::from_secs(20)).await;
     tokio::time::sleep(2 * MINUTE).await;
     assert!(watcher.claim(&claim).is_some_and(|claim| !object::is_deleting(&claim)));
     assert!(!is_tainted(&watcher.world, &node));
@@ -155,8 +145,7 @@ async fn a_deletion_without_a_response_has_no_effect_while_the_removal_is_undone
     let watcher = FakeWatcher::begin(Setup::default()).await;
     let (claim, node) = watcher.node(&wanted("a-1")).await;
     let faults = watcher.world.server().faults();
-    let deletion = Matcher { name: Some(claim.clone()), ..Matcher::of(Verb::Delete, "nodeclaims") };
-    faults.always(deletion, Effect::Late(Duration::from_secs(3)));
+    faults.always(deletion_of(&claim), Effect::Late(Duration::from_secs(3)));
     watcher.remove("r-1", &node, DisruptionReason::Empty, None).await;
     watcher.until("the node is tainted", MINUTE, |world| is_tainted(world, &node)).await;
     // The first deletion is sent by then, and arrives while the taint is being removed.
@@ -164,9 +153,7 @@ async fn a_deletion_without_a_response_has_no_effect_while_the_removal_is_undone
     let (client, name, gate) = (Some(watcher.actuator()), Some(node.clone()), Gate::default());
     let untaint = Matcher { client, name, ..Matcher::of(Verb::Patch, "nodes") };
     faults.next(1, untaint, Effect::HoldBefore(gate.clone()));
-    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "default"},
-        "spec": {"nodeName": node, "containers": [{"name": "main", "image": "example.com/app:1"}]}});
-    watcher.world.apply_object(&pod).unwrap();
+    bind_pod(&watcher.world, &node);
     gate.reached(1).await;
     let has_arrived = |world: &World| {
         let audit = world.server().audit();
@@ -175,8 +162,7 @@ async fn a_deletion_without_a_response_has_no_effect_while_the_removal_is_undone
     assert!(!has_arrived(&watcher.world));
     watcher.until("the deletion arrives", Duration::from_secs(3), has_arrived).await;
     gate.open();
-    let undone = |world: &World| !has_command(world, &claim) && !is_tainted(world, &node);
-    watcher.until("the removal is reverted", Duration::from_secs(20), undone).await;
+    until_undone(&watcher, &claim, &node, Duration::from_secs(20)).await;
     tokio::time::sleep(MINUTE).await;
     assert!(watcher.claim(&claim).is_some_and(|claim| !object::is_deleting(&claim)));
     assert!(!is_tainted(&watcher.world, &node));
@@ -188,14 +174,12 @@ async fn a_claim_whose_command_has_changed_is_not_deleted() {
     let watcher = FakeWatcher::begin(Setup::default()).await;
     let (claim, node) = watcher.node(&wanted("a-1")).await;
     let faults = watcher.world.server().faults();
-    let deletion = Matcher { name: Some(claim.clone()), ..Matcher::of(Verb::Delete, "nodeclaims") };
-    let rule = faults.always(deletion, Effect::internal_error());
+    let rule = faults.always(deletion_of(&claim), Effect::internal_error());
     watcher.remove("r-1", &node, DisruptionReason::Empty, None).await;
     let marked = |world: &World| is_tainted(world, &node) && has_reason(world, &claim);
     watcher.until("the node is marked", MINUTE, marked).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let claims = WatchMatcher { client: "actuator".to_owned(), resource: Some("nodeclaims") };
-    faults.distort_watches(claims, Distortion::Stale(MINUTE));
+    watcher.delay_watch("nodeclaims", MINUTE);
     let command = json!({"action": "r-2", "node": node, "reason": "Empty", "replacements": ["a-2"], "evictions": {},
                          "rooms": {}, "pods": [], "admitted": watcher.world.server().now().as_millisecond()});
     let patch = json!({"metadata": {"annotations": {annotation::REMOVAL: command.to_string()}}});
@@ -206,8 +190,7 @@ async fn a_claim_whose_command_has_changed_is_not_deleted() {
     assert!(watcher.claim(&claim).is_some_and(|claim| !object::is_deleting(&claim)));
     assert!(has_command(&watcher.world, &claim));
     // Nobody launches the replacement.
-    let undone = |world: &World| !has_command(world, &claim) && !is_tainted(world, &node);
-    watcher.until("the removal is reverted", MINUTE, undone).await;
+    until_undone(&watcher, &claim, &node, MINUTE).await;
     assert!(watcher.claim(&claim).is_some_and(|claim| !object::is_deleting(&claim)));
 }
 
@@ -220,9 +203,7 @@ async fn a_deleted_claim_has_the_reason_of_its_removal() {
     let status = Matcher { subresource: Some("status"), ..Matcher::of(Verb::Patch, "nodeclaims") };
     watcher.world.server().faults().next(1, status, Effect::internal_error());
     watcher.remove("r-1", &node, DisruptionReason::Empty, None).await;
-    let is_deleted =
-        |world: &World| world.get(ResourceId::NODE_CLAIMS, &claim).is_some_and(|claim| object::is_deleting(&claim));
-    watcher.until("the claim is deleted", MINUTE, is_deleted).await;
+    watcher.until("the claim is deleted", MINUTE, |world| is_deleting(world, &claim)).await;
     assert!(has_reason(&watcher.world, &claim));
 }
 
@@ -236,8 +217,7 @@ async fn a_claim_that_is_deleted_while_its_removal_is_undone_keeps_the_reason() 
     watcher.world.patch(ResourceId::NODE_CLAIMS, &claim, finalizers).unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
     let faults = watcher.world.server().faults();
-    let deletion = Matcher { name: Some(claim.clone()), ..Matcher::of(Verb::Delete, "nodeclaims") };
-    faults.always(deletion, Effect::Late(Duration::from_secs(3)));
+    faults.always(deletion_of(&claim), Effect::Late(Duration::from_secs(3)));
     watcher.remove("r-1", &node, DisruptionReason::Empty, None).await;
     watcher.until("the node is tainted", MINUTE, |world| is_tainted(world, &node)).await;
     // The first deletion is sent by then, and arrives while the request is held.
@@ -249,10 +229,8 @@ async fn a_claim_that_is_deleted_while_its_removal_is_undone_keeps_the_reason() 
     let protected = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}});
     watcher.world.patch(ResourceId::NODES, &node, protected).unwrap();
     gate.reached(1).await;
-    let is_deleted =
-        |world: &World| world.get(ResourceId::NODE_CLAIMS, &claim).is_some_and(|claim| object::is_deleting(&claim));
-    assert!(!is_deleted(&watcher.world));
-    watcher.until("the deletion arrives", Duration::from_secs(3), is_deleted).await;
+    assert!(!is_deleting(&watcher.world, &claim));
+    watcher.until("the deletion arrives", Duration::from_secs(3), |world| is_deleting(world, &claim)).await;
     gate.open();
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(has_reason(&watcher.world, &claim));
@@ -277,8 +255,7 @@ async fn a_claim_that_is_deleted_for_another_reason_keeps_that_one() {
     let marked = |world: &World| is_tainted(world, &node) && has_reason(world, &claim);
     watcher.until("the node is marked", MINUTE, marked).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let claims = WatchMatcher { client: "actuator".to_owned(), resource: Some("nodeclaims") };
-    faults.distort_watches(claims, Distortion::Stale(MINUTE));
+    watcher.delay_watch("nodeclaims", MINUTE);
     let mut conditions = object::items(&watcher.claim(&claim).unwrap(), &["status", "conditions"]).to_vec();
     let reason = conditions.iter_mut().find(|condition| condition["type"] == "DisruptionReason").unwrap();
     reason["reason"] = json!("Interrupted");
@@ -323,16 +300,11 @@ async fn a_removal_whose_deletion_got_no_response_is_not_undone() {
 async fn a_removal_whose_deletion_got_no_response_and_is_seen_ends_with_an_outcome() {
     let watcher = FakeWatcher::begin(Setup::default()).await;
     let (claim, node) = watcher.node(&wanted("a-1")).await;
-    let deletion = Matcher { name: Some(claim.clone()), ..Matcher::of(Verb::Delete, "nodeclaims") };
-    watcher.world.server().faults().next(1, deletion, Effect::LoseAnswer);
+    watcher.world.server().faults().next(1, deletion_of(&claim), Effect::LoseAnswer);
     let termination = Termination { reason: DisruptionReason::Empty, ..of_node("r-1", &node) };
     let plan = watcher.plan(&[], vec![termination]).await;
-    let mut answers = watcher.stream(plan).await.unwrap();
-    let mut statuses = Vec::new();
-    while let Some(answer) = answers.message().await.unwrap() {
-        statuses.push(Outcome::try_from(answer).unwrap().status);
-    }
-    assert_eq!(statuses, [OutcomeStatus::Accepted, OutcomeStatus::Removed]);
+    let answers = watcher.stream(plan).await.unwrap();
+    assert_eq!(statuses_of("r-1", answers).await, [OutcomeStatus::Accepted, OutcomeStatus::Removed]);
     watcher.until("the claim is gone", 3 * MINUTE, |world| is_gone(world, &claim)).await;
 }
 
@@ -348,19 +320,15 @@ async fn delete_and_use_up_the_budget(loses_answers: bool) {
         object::integer(&budget, &["status", "disruptionsAllowed"]) == Some(disruptions)
     };
     watcher.until("the budget allows a disruption", MINUTE, |world| allows(world, 1)).await;
-    let claims = WatchMatcher { client: "actuator".to_owned(), resource: Some("nodeclaims") };
-    watcher.world.server().faults().distort_watches(claims, Distortion::Stale(Duration::from_secs(5)));
+    watcher.delay_watch("nodeclaims", Duration::from_secs(5));
     if loses_answers {
-        let deletion = Matcher { name: Some(claim.clone()), ..Matcher::of(Verb::Delete, "nodeclaims") };
-        watcher.world.server().faults().always(deletion, Effect::LoseAnswer);
+        watcher.world.server().faults().always(deletion_of(&claim), Effect::LoseAnswer);
     }
     let pods = watcher.pods_on(&node);
     let moved_to = vec![Placement { node: other.as_str().into(), pods: pods.clone() }];
     let plan = watcher.plan(&[], vec![Termination { pods, moved_to, ..of_node("r-1", &node) }]).await;
-    let mut answers = watcher.stream(plan).await.unwrap();
-    let is_deleted =
-        |world: &World| world.get(ResourceId::NODE_CLAIMS, &claim).is_some_and(|claim| object::is_deleting(&claim));
-    watcher.until("the claim is deleted", MINUTE, is_deleted).await;
+    let answers = watcher.stream(plan).await.unwrap();
+    watcher.until("the claim is deleted", MINUTE, |world| is_deleting(world, &claim)).await;
     limit_disruptions(&watcher.world, "maxUnavailable", 0);
     watcher.until("the budget allows no disruption", Duration::from_secs(1), |world| allows(world, 0)).await;
     // The watch shows the deletion only after this.
@@ -370,10 +338,6 @@ async fn delete_and_use_up_the_budget(loses_answers: bool) {
     watcher.until("the claim is gone", 3 * MINUTE, |world| is_gone(world, &claim)).await;
     let events = watcher.world.events_of("NodeClaim", &claim);
     assert!(!events.iter().any(|event| event.contains("removal undone")), "{events:?}");
-    let mut statuses = Vec::new();
-    while let Some(answer) = answers.message().await.unwrap() {
-        statuses.push(Outcome::try_from(answer).unwrap().status);
-    }
-    assert_eq!(statuses, [OutcomeStatus::Accepted, OutcomeStatus::Removed]);
+    assert_eq!(statuses_of("r-1", answers).await, [OutcomeStatus::Accepted, OutcomeStatus::Removed]);
     assert_eq!(watcher.counted(DISRUPTED, &[]), 1, "however late the watch shows the deletion");
 }

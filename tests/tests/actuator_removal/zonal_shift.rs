@@ -1,12 +1,11 @@
 //! Removals in a zone that the cluster is shifted away from (docs/zonal-shift.md).
 
 use crate::undone::forbid_deletion;
-use crate::{has_command, is_tainted};
+use crate::{is_tainted, until_undone};
 use plimsoll_actuator::ports::ZonalShift;
 use plimsoll_model::execution::{OutcomeReason, OutcomeStatus};
 use plimsoll_model::snapshot::DisruptionReason;
 use plimsoll_sim::plimsoll::Options;
-use plimsoll_sim::world::World;
 use plimsoll_tests::fake_watcher::{FakeWatcher, wanted};
 use plimsoll_tests::{MINUTE, Setup};
 
@@ -26,8 +25,7 @@ async fn a_removal_that_has_not_deleted_its_claim_is_undone_and_no_other_begins(
         cloud.zonal_shifts = vec![ZonalShift { zone_id: subnet.zone_id.clone(), expires: None }];
     });
     // The shifts are read every 30 s, and the deletion is tried again after as long.
-    let is_undone = |world: &World| !has_command(world, &claim) && !is_tainted(world, &node);
-    watcher.until("the removal is reverted", 2 * MINUTE, is_undone).await;
+    until_undone(&watcher, &claim, &node, 2 * MINUTE).await;
     let outcome = watcher.remove("r-2", &node, DisruptionReason::Empty, None).await;
     let expected = (OutcomeStatus::Rejected, Some(OutcomeReason::NodeChanged));
     assert_eq!((outcome.status, outcome.reason), expected, "{outcome:?}");
