@@ -17,9 +17,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 pub(crate) use workload::pods_by_workload;
 
-/// Default namespace.
-pub(crate) const DEFAULT_NAMESPACE: &str = "default";
-
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -128,15 +125,9 @@ struct From {
 impl From {
     /// The question, and the default namespace.
     fn read(&self) -> Result<(input::Question, String), CommandError> {
-        if self.filename.is_empty() {
-            let (objects, namespace) = cluster::read(&self.cluster)?;
-            let question = input::from_cluster(objects, &self.catalog, self.now)?;
-            Ok((self.policies.with(question), namespace))
-        } else {
-            let paths: Vec<PathBuf> = self.filename.iter().chain(&self.more).cloned().collect();
-            let question = input::from_files(&paths, &self.catalog, self.now)?;
-            Ok((self.policies.with(question), DEFAULT_NAMESPACE.to_owned()))
-        }
+        let paths: Vec<PathBuf> = self.filename.iter().chain(&self.more).cloned().collect();
+        let (question, namespace) = input::read(&paths, &self.cluster, &self.catalog, self.now)?;
+        Ok((self.policies.with(question), namespace))
     }
 
     /// The explanation of the scheduler, followed by facts that only the cluster has.

@@ -1,5 +1,6 @@
 //! Converts manifests to the question for a scheduler.
 
+use crate::cluster::{self, ClusterArguments};
 use crate::manifests::{Manifests, Offers};
 use crate::prices::{PriceList, PriceOrigin};
 use crate::progress::Progress;
@@ -143,6 +144,20 @@ impl Question {
     }
 }
 
+/// The question for manifests, or without any for a cluster, and the default namespace.
+pub(crate) fn read(
+    paths: &[PathBuf],
+    cluster: &ClusterArguments,
+    catalog: &CatalogArguments,
+    now: Option<jiff::Timestamp>,
+) -> Result<(Question, String), CommandError> {
+    if paths.is_empty() {
+        let (objects, namespace) = cluster::read(cluster)?;
+        return Ok((from_cluster(objects, catalog, now)?, namespace));
+    }
+    Ok((from_files(paths, catalog, now)?, "default".to_owned()))
+}
+
 /// The question for manifest files.
 pub(crate) fn from_files(
     paths: &[PathBuf],
@@ -206,7 +221,7 @@ pub(crate) fn from_manifests(
 }
 
 /// The question for a cluster's objects, and the objects that cannot be parsed.
-pub(crate) fn from_cluster(
+fn from_cluster(
     objects: Objects,
     arguments: &CatalogArguments,
     now: Option<jiff::Timestamp>,

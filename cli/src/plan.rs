@@ -9,7 +9,7 @@ pub(crate) mod table;
 mod weights;
 
 use crate::output::{self, Answer, Outcome};
-use crate::{CommandError, ask, cluster, explain, input};
+use crate::{CommandError, ask, cluster, input};
 use clap::{Args, ValueEnum};
 use plimsoll_model::plan::Plan;
 use plimsoll_scheduler::answer::place_waiting;
@@ -68,13 +68,8 @@ enum Format {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, CommandError> {
     let started = Instant::now();
-    let (question, namespace) = if arguments.filename.is_empty() {
-        let (objects, namespace) = cluster::read(&arguments.cluster)?;
-        (input::from_cluster(objects, &arguments.catalog, arguments.now)?, namespace)
-    } else {
-        let question = input::from_files(&arguments.filename, &arguments.catalog, arguments.now)?;
-        (question, explain::DEFAULT_NAMESPACE.to_owned())
-    };
+    let Arguments { filename, cluster, catalog, now, .. } = arguments;
+    let (question, namespace) = input::read(filename, cluster, catalog, *now)?;
     let mut question = arguments.policies.with(question);
     let assumed = arguments.assumptions.apply(&mut question, &namespace)?;
     let read = started.elapsed();
