@@ -5,6 +5,7 @@ use crate::workspace;
 use anyhow::{Context as _, Result, bail};
 use plimsoll_workloads::Case;
 use serde_json::{Value, json};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::ops::Range;
@@ -148,6 +149,29 @@ impl Measure {
             Some(error) => bail!("Karpenter: {error}"),
             None => Ok(answers),
         }
+    }
+
+    /// What Karpenter makes of the cluster in `dir` with its command `mode`, which gets these `flags` too.
+    pub(super) fn run_peer(&self, mode: &str, dir: &Path, flags: &[&OsStr]) -> Result<Value> {
+        let peer = self.peer.as_ref().context("Karpenter is disabled")?;
+        let output = Command::new(peer)
+            .arg(mode)
+            .arg("-catalog")
+            .arg(dir.join("catalog.json"))
+            .arg("-input")
+            .arg(dir.join("manifests"))
+            .args(flags)
+            .stderr(Stdio::inherit())
+            .output()
+            .with_context(|| format!("starting {}", peer.display()))?;
+        if !output.status.success() {
+            bail!("Karpenter: {}", output.status);
+        }
+        let result: Value = serde_json::from_slice(&output.stdout)?;
+        for anomaly in result["anomalies"].as_array().into_iter().flatten() {
+            PROGRESS.say(&format!("Karpenter: {anomaly}"));
+        }
+        Ok(result)
     }
 
     /// Date, commit and load of the machine.

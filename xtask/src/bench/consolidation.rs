@@ -2,13 +2,12 @@
 
 use super::table::{Table, number, percent};
 use super::{Bench, PROGRESS};
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use plimsoll_model::identity::ContentHasher;
 use plimsoll_workloads::bench::{Underused, underused};
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 /// Kinds of clusters.
 const KINDS: [(&str, Underused); 6] = [
@@ -87,28 +86,13 @@ fn theirs(bench: &Bench, seed: u64, options: Underused) -> Result<Value> {
         let text = std::fs::read(&cached).with_context(|| format!("reading {}", cached.display()))?;
         return Ok(serde_json::from_slice(&text)?);
     }
-    let lander: &[&OsStr] =
-        if bench.args.kube_scheduler_landing { &["-lander".as_ref(), bench.measure.program().as_ref()] } else { &[] };
-    let output = Command::new(peer)
-        .arg("consolidate")
-        .args(lander)
-        .arg("-catalog")
-        .arg(dir.join("catalog.json"))
-        .arg("-input")
-        .arg(dir.join("manifests"))
-        .arg("-max-wall")
-        .arg(format!("{}s", bench.args.peer_wall))
-        .stderr(Stdio::inherit())
-        .output()
-        .with_context(|| format!("starting {}", peer.display()))?;
-    if !output.status.success() {
-        bail!("Karpenter: {}", output.status);
+    let wall = format!("{}s", bench.args.peer_wall);
+    let mut flags = vec![OsStr::new("-max-wall"), OsStr::new(&wall)];
+    if bench.args.kube_scheduler_landing {
+        flags.extend([OsStr::new("-lander"), bench.measure.program().as_os_str()]);
     }
-    let result: Value = serde_json::from_slice(&output.stdout)?;
-    for anomaly in result["anomalies"].as_array().into_iter().flatten() {
-        PROGRESS.say(&format!("Karpenter: {anomaly}"));
-    }
-    std::fs::write(&cached, &output.stdout).with_context(|| format!("writing {}", cached.display()))?;
+    let result = bench.measure.run_peer("consolidate", &dir, &flags)?;
+    std::fs::write(&cached, result.to_string()).with_context(|| format!("writing {}", cached.display()))?;
     Ok(result)
 }
 

@@ -2,9 +2,9 @@
 
 use super::table::{Table, number};
 use super::{Bench, PROGRESS};
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use serde_json::Value;
-use std::process::{Command, Stdio};
+use std::ffi::OsStr;
 
 pub(super) fn run(bench: &Bench) -> Result<Vec<Table>> {
     let args = &bench.args;
@@ -23,25 +23,8 @@ pub(super) fn run(bench: &Bench) -> Result<Vec<Table>> {
             let dir = bench.measure.dir.join(format!("period-{seed}"));
             let folder = dir.to_str().context("the folder's path is not UTF-8")?;
             bench.measure.run(&[asked.as_slice(), &["--write", folder]].concat(), &[])?;
-            let peer = bench.measure.peer().context("Karpenter is disabled")?;
-            let output = Command::new(peer)
-                .arg("period")
-                .arg("-catalog")
-                .arg(dir.join("catalog.json"))
-                .arg("-input")
-                .arg(dir.join("manifests"))
-                .arg("-workload")
-                .arg(dir.join("workload.json"))
-                .stderr(Stdio::inherit())
-                .output()
-                .with_context(|| format!("starting {}", peer.display()))?;
-            if !output.status.success() {
-                bail!("Karpenter: {}", output.status);
-            }
-            let theirs: Value = serde_json::from_slice(&output.stdout)?;
-            for anomaly in theirs["anomalies"].as_array().into_iter().flatten() {
-                PROGRESS.say(&format!("Karpenter: {anomaly}"));
-            }
+            let workload = dir.join("workload.json");
+            let theirs = bench.measure.run_peer("period", &dir, &[OsStr::new("-workload"), workload.as_os_str()])?;
             table.row(row("Karpenter", &seed, &theirs, "cpuSeconds"));
         }
         let anew = number(&ours, "usdAnew");
