@@ -50,8 +50,7 @@ async fn an_open_execution_does_not_give_way_to_those_that_have_ended() {
     let (fixture, _watcher) = Fixture::with_watcher().await;
     for count in 1..=66 {
         fixture.actuator.with(|state| state.then = if count == 1 { Then::StayOpen } else { Then::End });
-        fixture.pending_pod(&format!("web-{count}"), None);
-        fixture.until("a launch was requested", || fixture.actuator.executions() == count).await;
+        fixture.launch_for(&format!("web-{count}"), count).await;
     }
     fixture.pass(1).await;
     assert_eq!(fixture.actuator.with(|state| state.open), 1);

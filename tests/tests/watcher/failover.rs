@@ -15,12 +15,10 @@ const SECOND: Duration = Duration::from_secs(1);
 #[tokio::test(start_paused = true)]
 async fn a_dead_scheduler_costs_less_than_a_second() {
     let (fixture, _watcher) = Fixture::with_watcher().await;
-    fixture.pending_pod("a", None);
-    fixture.until("a launch was requested", || fixture.actuator.executions() == 1).await;
+    fixture.launch_for("a", 1).await;
     assert_eq!(fixture.schedulers[1].plans(), 0, "the session is sticky");
     fixture.network.kill("scheduler-0");
-    fixture.pending_pod("b", None);
-    let took = fixture.until("a launch was requested", || fixture.actuator.executions() == 2).await;
+    let took = fixture.launch_for("b", 2).await;
     assert!(took < SECOND, "{took:?}");
     assert_eq!(fixture.schedulers[1].with(|state| (state.sessions, state.full)), (1, 1), "it got a full snapshot");
 }
@@ -29,11 +27,9 @@ async fn a_dead_scheduler_costs_less_than_a_second() {
 async fn a_stalled_scheduler_costs_less_than_a_second() {
     let (fixture, _watcher) = Fixture::with_watcher().await;
     fixture.schedulers[0].with(|state| state.stalled = true);
-    fixture.pending_pod("a", None);
-    let took = fixture.until("a launch was requested", || fixture.actuator.executions() == 1).await;
+    let took = fixture.launch_for("a", 1).await;
     assert!(took < SECOND, "{took:?}");
-    fixture.pending_pod("b", None);
-    let took = fixture.until("a launch was requested", || fixture.actuator.executions() == 2).await;
+    let took = fixture.launch_for("b", 2).await;
     assert!(took < SECOND / 10, "{took:?}: the watcher stays with the replica that responds");
 }
 
@@ -42,12 +38,10 @@ async fn after_slow_plans_another_scheduler_is_asked_before_the_first_leaves_pod
     let (fixture, _watcher) = Fixture::with_watcher().await;
     fixture.pass(1).await;
     fixture.schedulers.iter().for_each(|scheduler| scheduler.with(|state| state.delay = 20 * SECOND));
-    fixture.pending_pod("a", None);
-    fixture.until("a launch was requested", || fixture.actuator.executions() == 1).await;
+    fixture.launch_for("a", 1).await;
     fixture.pass(60).await;
     fixture.schedulers[1].with(|state| state.delay = Duration::ZERO);
-    fixture.pending_pod("b", None);
-    let took = fixture.until("a launch was requested", || fixture.actuator.executions() == 2).await;
+    let took = fixture.launch_for("b", 2).await;
     assert!(took < 16 * SECOND, "{took:?}");
 }
 
@@ -58,8 +52,7 @@ async fn a_scheduler_that_stalled_and_still_answered_first_keeps_its_session() {
     fixture.schedulers[0].with(|state| state.delay = 2 * SECOND);
     fixture.schedulers[1].with(|state| state.stalled = true);
     for (count, name) in ["a", "b"].into_iter().enumerate() {
-        fixture.pending_pod(name, None);
-        fixture.until("a launch was requested", || fixture.actuator.executions() == count + 1).await;
+        fixture.launch_for(name, count + 1).await;
         fixture.pass(30).await;
     }
     assert_eq!(fixture.schedulers[0].with(|state| (state.sessions, state.full)), (1, 1));
@@ -99,8 +92,7 @@ async fn a_pending_pod_does_not_wait_for_a_search_for_removals() {
     // No pod waits, so the first plan is only about removals.
     let watcher = fixture.watcher("watcher-0", &["actuator-0"]);
     fixture.until("removals are searched for", || replica.with(|state| state.unanswered_removals) == 1).await;
-    fixture.pending_pod("a", None);
-    let took = fixture.until("a launch was requested", || fixture.actuator.executions() == 1).await;
+    let took = fixture.launch_for("a", 1).await;
     assert!(took < SECOND / 5, "{took:?}");
     assert_eq!(replica.with(|state| (state.sessions, state.full)), (1, 1), "the session goes on");
     assert_eq!(fixture.schedulers[1].with(|state| state.sessions), 0);
@@ -135,8 +127,7 @@ async fn a_scheduler_that_forgot_gets_a_full_snapshot() {
         state.forget = 1;
         state.full
     });
-    fixture.pending_pod("a", None);
-    fixture.until("a launch was requested", || fixture.actuator.executions() == 1).await;
+    fixture.launch_for("a", 1).await;
     assert_eq!(fixture.schedulers[0].with(|state| (state.sessions, state.full)), (1, before + 1));
 }
 
@@ -146,8 +137,7 @@ async fn a_scheduler_that_forgets_every_snapshot_is_given_up() {
     let (fixture, _watcher) = Fixture::with_watcher().await;
     fixture.pass(1).await;
     fixture.schedulers[0].with(|state| state.forget = u32::MAX);
-    fixture.pending_pod("a", None);
-    let took = fixture.until("a launch was requested", || fixture.actuator.executions() == 1).await;
+    let took = fixture.launch_for("a", 1).await;
     assert!(took < SECOND / 5, "{took:?}");
     assert_eq!(fixture.schedulers[1].with(|state| state.sessions), 1);
 }
@@ -158,8 +148,7 @@ async fn messages_of_unknown_kinds_are_expected_only_of_later_versions() {
         let fixture = Fixture::new();
         fixture.schedulers[0].with(|state| (state.protocol, state.unknown_message) = (protocol, true));
         let _watcher = fixture.watcher("watcher-0", &["actuator-0"]);
-        fixture.pending_pod("a", None);
-        fixture.until("a launch was requested", || fixture.actuator.executions() == 1).await;
+        fixture.launch_for("a", 1).await;
         assert_eq!(fixture.schedulers[1].with(|state| state.sessions), sessions_of_the_other, "{protocol}");
     }
 }
@@ -170,8 +159,7 @@ async fn a_catalog_is_sent_only_to_a_scheduler_that_lacks_it() {
     fixture.pass(1).await;
     let (first, second) = (&fixture.schedulers[0], &fixture.schedulers[1]);
     assert_eq!(first.with(|state| state.catalogs), 1);
-    fixture.pending_pod("a", None);
-    fixture.until("a launch was requested", || fixture.actuator.executions() == 1).await;
+    fixture.launch_for("a", 1).await;
     assert_eq!(first.with(|state| state.catalogs), 1, "it has the catalog");
     first.with(|state| state.forget_catalogs = true);
     fixture.pending_pod("b", None);
@@ -182,8 +170,7 @@ async fn a_catalog_is_sent_only_to_a_scheduler_that_lacks_it() {
     assert_eq!(known.len(), 1);
     second.with(|state| state.known_catalogs = known);
     fixture.network.kill("scheduler-0");
-    fixture.pending_pod("c", None);
-    fixture.until("a launch was requested", || fixture.actuator.executions() == 3).await;
+    fixture.launch_for("c", 3).await;
     assert_eq!(second.with(|state| (state.sessions, state.full, state.catalogs)), (1, 1, 0));
 }
 
@@ -191,8 +178,7 @@ async fn a_catalog_is_sent_only_to_a_scheduler_that_lacks_it() {
 #[tokio::test(start_paused = true)]
 async fn a_catalog_comes_after_the_snapshot_that_needs_it() {
     let (fixture, _watcher) = Fixture::with_watcher().await;
-    fixture.pending_pod("a", None);
-    fixture.until("a launch was requested", || fixture.actuator.executions() == 1).await;
+    fixture.launch_for("a", 1).await;
     assert_eq!(fixture.schedulers[0].with(|state| (state.catalogs, state.early_catalogs)), (1, 0));
 }
 
@@ -231,8 +217,7 @@ async fn a_watcher_that_stops_gives_its_lease_up() {
     fixture.until("the standby is ready", || second.readiness.is_ready()).await;
     first.shutdown.start();
     first.task.await.unwrap().unwrap();
-    fixture.pending_pod("a", None);
-    let took = fixture.until("a launch was requested", || fixture.actuator.executions() == 1).await;
+    let took = fixture.launch_for("a", 1).await;
     assert!(took < Duration::from_secs(4), "{took:?}: the lease need not run out");
 }
 
@@ -253,8 +238,7 @@ async fn a_watcher_that_lost_its_lease_stops_driving() {
 async fn a_watcher_that_lost_its_lease_ends_its_session() {
     use plimsoll_sim::apiserver::faults::{Effect, Matcher};
     let (fixture, first) = Fixture::with_watcher().await;
-    fixture.pending_pod("a", None);
-    fixture.until("a launch was requested", || fixture.actuator.executions() == 1).await;
+    fixture.launch_for("a", 1).await;
     let open = || fixture.schedulers.iter().map(|scheduler| scheduler.with(|state| state.open)).sum::<usize>();
     assert_eq!(open(), 1);
     let mut lease = Matcher::client("watcher-0");
@@ -289,8 +273,7 @@ async fn the_actuator_that_leads_is_followed() {
 async fn where_a_plan_is_withheld_one_without_removals_is_asked_for() {
     let (fixture, watcher) = Fixture::with_watcher().await;
     fixture.schedulers.iter().for_each(|scheduler| scheduler.with(|state| state.withhold = true));
-    fixture.pending_pod("a", None);
-    let took = fixture.until("a launch was requested", || fixture.actuator.executions() == 1).await;
+    let took = fixture.launch_for("a", 1).await;
     assert!(took < SECOND / 10, "{took:?}");
     assert_eq!(fixture.schedulers[1].plans(), 0, "another replica would say the same");
     let withheld = |line: &str| line.starts_with("plimsoll_watcher_plans_total{result=\"withheld\"}");
@@ -310,8 +293,7 @@ async fn after_a_withheld_plan_the_next_one_is_asked_for_when_the_plan_changes()
     fixture.schedulers.iter().for_each(|scheduler| {
         scheduler.with(|state| (state.withhold, state.next_time) = (true, Some(Millis::from_seconds(10))));
     });
-    fixture.pending_pod("a", None);
-    fixture.until("a launch was requested", || fixture.actuator.executions() == 1).await;
+    fixture.launch_for("a", 1).await;
     fixture.pass(2).await;
     let plans = fixture.plans();
     fixture.pass(15).await;
@@ -323,8 +305,7 @@ async fn after_a_withheld_plan_the_next_one_is_asked_for_when_the_plan_changes()
 async fn an_execution_that_takes_longer_than_its_outcomes_are_reported_has_not_failed() {
     let (fixture, watcher) = Fixture::with_watcher().await;
     fixture.actuator.with(|state| state.then = Then::Fail(Code::DeadlineExceeded));
-    fixture.pending_pod("a", None);
-    fixture.until("a launch was requested", || fixture.actuator.executions() == 1).await;
+    fixture.launch_for("a", 1).await;
     fixture.pass(60).await;
     assert_eq!(fixture.actuator.executions(), 1, "nothing is sent again");
     for line in ["executions_total{result=\"failed\"} 0\n", "executions_total{result=\"sent\"} 1\n"] {
@@ -337,8 +318,7 @@ async fn of_too_many_open_executions_the_oldest_is_given_up() {
     let (fixture, _watcher) = Fixture::with_watcher().await;
     fixture.actuator.with(|state| state.then = Then::StayOpen);
     for count in 1..=66 {
-        fixture.pending_pod(&format!("web-{count}"), None);
-        fixture.until("a launch was requested", || fixture.actuator.executions() == count).await;
+        fixture.launch_for(&format!("web-{count}"), count).await;
     }
     fixture.pass(1).await;
     assert_eq!(fixture.actuator.with(|state| state.open), 64);

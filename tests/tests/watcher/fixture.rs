@@ -175,6 +175,12 @@ impl Fixture {
         began.elapsed()
     }
 
+    /// Creates a pending pod and waits until the actuator has this number of executions. Returns the elapsed time.
+    pub(crate) async fn launch_for(&self, pod: &str, executions: usize) -> Duration {
+        self.pending_pod(pod, None);
+        self.until("a launch was requested", || self.actuator.executions() == executions).await
+    }
+
     /// Lets time pass.
     pub(crate) async fn pass(&self, seconds: u64) {
         tokio::time::sleep(Duration::from_secs(seconds)).await;

@@ -33,8 +33,7 @@ async fn early_launches_are_executed_once_while_the_rest_of_the_plan_is_made() {
     let (fixture, _watcher) = Fixture::with_watcher().await;
     fixture.pass(1).await;
     fixture.set_schedulers(|state| (state.early, state.delay) = (true, 5 * SECOND));
-    fixture.pending_pod("web", None);
-    let took = fixture.until("a launch was requested", || fixture.actuator.executions() == 1).await;
+    let took = fixture.launch_for("web", 1).await;
     assert!(took < SECOND / 10, "{took:?}");
     fixture.pass(30).await;
     assert_eq!(fixture.actuator.launches(), ["for-default-web"]);
