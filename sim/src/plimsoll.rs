@@ -262,6 +262,20 @@ impl Plimsoll {
         Some(self.start_at(role, &port))
     }
 
+    /// Kills all processes of a service.
+    pub fn kill_all(&mut self, role: Role) {
+        for process in self.processes(role) {
+            self.kill(&process);
+        }
+    }
+
+    /// Replaces all processes of a service, one after the other.
+    pub fn replace_all(&mut self, role: Role) {
+        for process in self.processes(role) {
+            self.replace(&process);
+        }
+    }
+
     /// Starts a process at the first free port of a service. Returns its name, or `None` if every port is in use.
     pub fn start_another(&mut self, role: Role) -> Option<String> {
         let taken = |port: &String| self.replicas.values().any(|replica| replica.port == *port);

@@ -170,9 +170,7 @@ async fn dies_and_is_replaced_again_and_again() {
 async fn bought_and_claims_deleted(deleted: usize) -> TestCluster {
     let (mut cluster, gate) = held_in_fleet_call(CloudEffect::HoldAfter).await;
     assert_eq!(cluster.world.living_instances().len(), NODES as usize, "one group");
-    for actuator in cluster.plimsoll.processes(Role::Actuator) {
-        cluster.plimsoll.kill(&actuator);
-    }
+    cluster.plimsoll.kill_all(Role::Actuator);
     gate.open();
     for claim in cluster.claims().iter().take(deleted) {
         cluster.world.delete(ResourceId::NODE_CLAIMS, object::name(claim)).unwrap();
@@ -203,9 +201,7 @@ async fn one_deleted_claim_of_a_group_keeps_nobody_waiting() {
 #[tokio::test(start_paused = true)]
 async fn nothing_is_bought_for_a_claim_that_was_deleted_while_nobody_led() {
     let (mut cluster, _gate) = held_in_fleet_call(CloudEffect::HoldBefore).await;
-    for actuator in cluster.plimsoll.processes(Role::Actuator) {
-        cluster.plimsoll.kill(&actuator);
-    }
+    cluster.plimsoll.kill_all(Role::Actuator);
     cluster.scale("web", 0);
     for claim in &cluster.claims() {
         cluster.world.delete(ResourceId::NODE_CLAIMS, object::name(claim)).unwrap();

@@ -81,9 +81,7 @@ async fn a_restart_keeps_what_was_learnt() {
     cluster.pass(2 * MINUTE).await;
     empty(&cluster).await;
     let before = stored(&cluster.world).unwrap();
-    for process in cluster.plimsoll.processes(Role::Actuator) {
-        cluster.plimsoll.replace(&process).unwrap();
-    }
+    cluster.plimsoll.replace_all(Role::Actuator);
     cluster.pass(2 * MINUTE).await;
     cluster.scale("web", 1);
     cluster.until_running(1, 10 * MINUTE).await;
@@ -111,9 +109,7 @@ async fn bad_entries_of_the_config_map_do_no_harm() {
     });
     store(&cluster.world, &owner, &data);
     let mut cluster = cluster;
-    for process in cluster.plimsoll.processes(Role::Actuator) {
-        cluster.plimsoll.replace(&process).unwrap();
-    }
+    cluster.plimsoll.replace_all(Role::Actuator);
     cluster.pass(2 * MINUTE).await;
     deploy(&cluster);
     cluster.until_running(1, 10 * MINUTE).await;

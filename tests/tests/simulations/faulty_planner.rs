@@ -76,9 +76,7 @@ async fn only_faulty_pods_wait(plan: PlanFn) {
     until_others_run(&cluster, 6, 5 * MINUTE).await;
     until_told(&cluster, MINUTE).await;
     // A scheduler that knows nothing yet finds the pods again, and removals go on.
-    for scheduler in cluster.plimsoll.processes(Role::Scheduler) {
-        cluster.plimsoll.replace(&scheduler).unwrap();
-    }
+    cluster.plimsoll.replace_all(Role::Scheduler);
     cluster.scale("web", 9);
     until_others_run(&cluster, 9, 5 * MINUTE).await;
     cluster.scale("web", 0);

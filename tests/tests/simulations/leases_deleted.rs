@@ -75,9 +75,7 @@ async fn the_watchers_lease_is_deleted_while_pods_arrive() {
     // The deleted Lease has a higher count than the next one.
     change_leader(&mut cluster, Role::Watcher, lease::WATCHER).await;
     // No remaining watcher knows the count of the deleted Lease.
-    for process in cluster.plimsoll.processes(Role::Watcher) {
-        cluster.plimsoll.replace(&process).unwrap();
-    }
+    cluster.plimsoll.replace_all(Role::Watcher);
     delete(&cluster, lease::WATCHER).await;
     cluster.scale("web", 2);
     more_pods_get_nodes(&cluster, 3, 3 * MINUTE).await;
@@ -158,9 +156,7 @@ async fn epochs_grow_over_a_deleted_lease_and_new_actuators() {
     change_leader(&mut cluster, Role::Actuator, lease::ACTUATOR).await;
     cluster.scale("web", 2);
     cluster.until_running(2, 5 * MINUTE).await;
-    for process in cluster.plimsoll.processes(Role::Actuator) {
-        cluster.plimsoll.kill(&process);
-    }
+    cluster.plimsoll.kill_all(Role::Actuator);
     delete(&cluster, lease::ACTUATOR).await;
     while cluster.plimsoll.start_another(Role::Actuator).is_some() {}
     more_pods_get_nodes(&cluster, 3, 5 * MINUTE).await;
@@ -172,9 +168,7 @@ async fn epochs_grow_over_a_deleted_lease_and_new_actuators() {
 #[tokio::test(start_paused = true)]
 async fn epochs_grow_after_a_leader_without_claims() {
     let mut cluster = one_full_node().await;
-    for process in cluster.plimsoll.processes(Role::Actuator) {
-        cluster.plimsoll.kill(&process);
-    }
+    cluster.plimsoll.kill_all(Role::Actuator);
     delete(&cluster, lease::ACTUATOR).await;
     while cluster.plimsoll.start_another(Role::Actuator).is_some() {}
     until_held(&cluster, lease::ACTUATOR).await;
@@ -196,9 +190,7 @@ async fn new_actuators_wait_for_the_leader_of_a_lease_that_was_deleted() {
     cluster.scale("web", 2);
     // The call is made within one second.
     cluster.pass(SECOND).await;
-    for process in cluster.plimsoll.processes(Role::Actuator) {
-        cluster.plimsoll.kill(&process);
-    }
+    cluster.plimsoll.kill_all(Role::Actuator);
     delete(&cluster, lease::ACTUATOR).await;
     while cluster.plimsoll.start_another(Role::Actuator).is_some() {}
     more_pods_get_nodes(&cluster, 2, 5 * MINUTE).await;

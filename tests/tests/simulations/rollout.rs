@@ -177,9 +177,7 @@ async fn a_rollout_survives_the_end_of_each_service() {
     change_template(&cluster, "b");
     for role in [Role::Actuator, Role::Watcher, Role::Scheduler] {
         cluster.pass(MINUTE / 2).await;
-        for process in cluster.plimsoll.processes(role) {
-            cluster.plimsoll.replace(&process).unwrap();
-        }
+        cluster.plimsoll.replace_all(role);
     }
     cluster.until("all nodes are new", HOUR, |world| all_are(world, "b", 6)).await;
     assert_eq!(launched(&cluster.world), 12, "{}", cluster.summary());

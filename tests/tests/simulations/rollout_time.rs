@@ -94,9 +94,7 @@ async fn roll(nodes: u32, tell: bool) -> Duration {
         if let Some((_, role)) =
             kill.filter(|(minute, _)| started.elapsed() >= MINUTE * u32::try_from(*minute).unwrap())
         {
-            for process in cluster.plimsoll.processes(*role) {
-                cluster.plimsoll.replace(&process).unwrap();
-            }
+            cluster.plimsoll.replace_all(*role);
             kill = kills.next();
         }
         cluster.pass(LOOK_EVERY).await;

@@ -140,9 +140,7 @@ async fn messages_that_are_not_for_us_are_deleted_and_change_nothing() {
 #[tokio::test(start_paused = true)]
 async fn without_watchers_the_actuator_buys_one_like_it() {
     let mut cluster = cluster().await;
-    for watcher in cluster.plimsoll.processes(Role::Watcher) {
-        cluster.plimsoll.kill(&watcher);
-    }
+    cluster.plimsoll.kill_all(Role::Watcher);
     let interrupted = interrupt(&cluster);
     interrupted.is_handled_in_time(&cluster).await;
     let eviction = interrupted.first_eviction(&cluster).unwrap();

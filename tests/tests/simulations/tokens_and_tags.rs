@@ -54,9 +54,7 @@ async fn an_instance_that_nobody_remembers_is_found_by_the_tags_of_its_launch() 
 async fn an_attempt_that_is_too_old_is_looked_up_and_not_sent_again() {
     let mut cluster = TestCluster::begin(Setup::one_to_a_node()).await;
     let gate = bought_and_not_told(&cluster).await;
-    for actuator in cluster.plimsoll.processes(Role::Actuator) {
-        cluster.plimsoll.kill(&actuator);
-    }
+    cluster.plimsoll.kill_all(Role::Actuator);
     gate.open();
     cluster.pass(12 * MINUTE).await;
     cluster.world.ec2.with(|cloud, _| Cloud::forget_tokens(cloud));
@@ -71,9 +69,7 @@ async fn an_attempt_that_is_too_old_is_looked_up_and_not_sent_again() {
 async fn an_instance_that_was_terminated_meanwhile_is_not_adopted() {
     let mut cluster = TestCluster::begin(Setup::one_to_a_node()).await;
     let gate = bought_and_not_told(&cluster).await;
-    for actuator in cluster.plimsoll.processes(Role::Actuator) {
-        cluster.plimsoll.kill(&actuator);
-    }
+    cluster.plimsoll.kill_all(Role::Actuator);
     gate.open();
     let terminated = cluster.world.ec2.with(|cloud, now| {
         let ids = cloud.ever_launched().to_vec();

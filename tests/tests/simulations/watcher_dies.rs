@@ -71,9 +71,7 @@ async fn all_die_at_once_and_are_replaced() {
     cluster.deploy("web", PODS, 700);
     cluster.pass(Duration::from_secs(1)).await;
     for role in [Role::Watcher, Role::Scheduler, Role::Actuator] {
-        for process in cluster.plimsoll.processes(role) {
-            cluster.plimsoll.replace(&process).unwrap();
-        }
+        cluster.plimsoll.replace_all(role);
     }
     all_run_and_nothing_is_left(&cluster).await;
 }

@@ -211,9 +211,7 @@ async fn known_shifts_count_while_arc_does_not_answer_and_launches_go_on() {
     cluster.until_running(3, 5 * MINUTE).await;
     assert_eq!(there(&cluster.world).len(), 1, "the shift has expired: {}", cluster.summary());
     // A new process launches although it cannot learn of shifts.
-    for process in cluster.plimsoll.processes(Role::Actuator) {
-        cluster.plimsoll.replace(&process).unwrap();
-    }
+    cluster.plimsoll.replace_all(Role::Actuator);
     cluster.scale("web", 6);
     cluster.until_running(6, 5 * MINUTE).await;
 }
@@ -221,9 +219,7 @@ async fn known_shifts_count_while_arc_does_not_answer_and_launches_go_on() {
 #[tokio::test(start_paused = true)]
 async fn a_new_process_launches_nothing_in_a_zone_that_is_shifted_already() {
     let mut cluster = cluster().await;
-    for process in cluster.plimsoll.processes(Role::Actuator) {
-        cluster.plimsoll.kill(&process);
-    }
+    cluster.plimsoll.kill_all(Role::Actuator);
     shift(&cluster, None);
     deploy_spread(&cluster, "web", 4);
     cluster.plimsoll.start_another(Role::Actuator).unwrap();

@@ -94,9 +94,7 @@ async fn a_pod_is_evicted_from_a_node_that_stays() {
 async fn two_removals_begin(budget: &str) -> (TestCluster, Observer) {
     let (mut cluster, observer) = two_nodes(Budget::parse(budget)).await;
     // They would undo the removals.
-    for process in cluster.plimsoll.processes(Role::Actuator) {
-        cluster.plimsoll.kill(&process);
-    }
+    cluster.plimsoll.kill_all(Role::Actuator);
     let (api, names) = claims(&cluster);
     for name in &names {
         let command = json!({"reason": "Empty", "admitted": 0}).to_string();
