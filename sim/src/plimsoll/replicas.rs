@@ -65,9 +65,7 @@ impl ReplicaEnvironment {
         };
         end(process, plimsoll_scheduler::service::run(parts, shutdown))
     }
-}
 
-impl ReplicaEnvironment {
     fn watcher(
         &self,
         process: &str,
@@ -99,9 +97,7 @@ impl ReplicaEnvironment {
         };
         end(process, plimsoll_watcher::service::run(parts, shutdown))
     }
-}
 
-impl ReplicaEnvironment {
     fn actuator(
         &self,
         port: &str,
