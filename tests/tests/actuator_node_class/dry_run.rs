@@ -1,6 +1,6 @@
 //! Launches of a new class: permissions are asked for before the first one, and nothing waits for slow lists of EC2.
 
-use super::{CLASSES, class, fixture, on_offer};
+use super::{CLASSES, class, fixture, on_offer, with_class};
 use plimsoll_actuator::ports::CloudError;
 use plimsoll_sim::apiserver::object;
 use plimsoll_sim::cloud::{Action, Effect};
@@ -108,9 +108,7 @@ async fn launches_do_not_wait_for_the_list_of_instance_types() {
 /// Nothing is asked about a class that cannot be launched, and an old answer keeps the controller from nothing.
 #[tokio::test(start_paused = true)]
 async fn a_class_that_loses_its_subnets_is_looked_at_at_the_pace_of_its_parts() {
-    let fixture = fixture();
-    fixture.world.apply_object(&class(&json!({}))).unwrap();
-    fixture.until_ready().await;
+    let fixture = with_class(&json!({})).await;
     let calls = |action: Action| {
         fixture.world.ec2.read(|cloud, _| cloud.log.iter().filter(|call| call.action == action).count())
     };

@@ -1,6 +1,6 @@
 //! Images of a class that AWS has not published for the version of the control plane.
 
-use super::{CLASSES, class, fixture};
+use super::{CLASSES, with_class};
 use plimsoll_sim::apiserver::object;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -9,9 +9,7 @@ use std::time::Duration;
 /// of the version before can still join.
 #[tokio::test(start_paused = true)]
 async fn a_class_keeps_its_images_if_its_alias_has_none_for_an_upgraded_control_plane() {
-    let fixture = fixture();
-    fixture.world.apply_object(&class(&json!({}))).unwrap();
-    fixture.until_ready().await;
+    let fixture = with_class(&json!({})).await;
     let amis = |class: &Value| class["status"]["amis"].clone();
     let before = amis(&fixture.class());
     fixture.world.server().upgrade(37);
@@ -36,9 +34,7 @@ async fn a_class_keeps_its_images_if_its_alias_has_none_for_an_upgraded_control_
 /// AWS deprecates its images after some time, and deletes them later.
 #[tokio::test(start_paused = true)]
 async fn images_of_an_earlier_version_are_kept_as_long_as_ec2_has_them() {
-    let fixture = fixture();
-    fixture.world.apply_object(&class(&json!({}))).unwrap();
-    fixture.until_ready().await;
+    let fixture = with_class(&json!({})).await;
     fixture.world.server().upgrade(37);
     // The version is read every minute, and the images are looked up every five minutes.
     tokio::time::sleep(Duration::from_secs(180)).await;

@@ -20,6 +20,7 @@ use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::cloud::{Action, Effect};
 use plimsoll_sim::plimsoll::{Options, Plimsoll};
 use plimsoll_sim::world::{World, WorldConfig};
+use plimsoll_tests::node_class;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -43,16 +44,17 @@ fn fixture() -> Fixture {
     Fixture { world, plimsoll }
 }
 
+/// As [`fixture`], with the class of [`class`], which is Ready.
+async fn with_class(change: &Value) -> Fixture {
+    let fixture = fixture();
+    fixture.world.apply_object(&class(change)).unwrap();
+    fixture.until_ready().await;
+    fixture
+}
+
 /// A valid class with changes to its spec.
 fn class(change: &Value) -> Value {
-    let discovered = json!([{"tags": {"karpenter.sh/discovery": "demo"}}]);
-    let mut class = json!({
-        "apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", "metadata": {"name": "default"},
-        "spec": {
-            "amiSelectorTerms": [{"alias": "al2023@latest"}], "instanceProfile": "karpenter-node",
-            "subnetSelectorTerms": discovered, "securityGroupSelectorTerms": discovered,
-        },
-    });
+    let mut class = node_class();
     json_patch::merge(&mut class, &json!({ "spec": change }));
     class
 }
@@ -112,9 +114,7 @@ fn on_offer(catalog: &Catalog) -> BTreeSet<String> {
 
 #[tokio::test(start_paused = true)]
 async fn a_class_comes_to_what_its_selectors_find() {
-    let fixture = fixture();
-    fixture.world.apply_object(&class(&json!({"instanceProfile": null, "role": "path/node"}))).unwrap();
-    fixture.until_ready().await;
+    let fixture = with_class(&json!({"instanceProfile": null, "role": "path/node"})).await;
     let class: EC2NodeClass = serde_json::from_value(fixture.class()).unwrap();
     let status = class.status.clone().unwrap();
 
@@ -173,10 +173,7 @@ async fn claims_of_an_older_version_get_the_hash_of_a_class_that_had_none() {
 
 #[tokio::test(start_paused = true)]
 async fn a_family_alone_means_its_newest_image() {
-    let fixture = fixture();
-    let family = json!({"amiSelectorTerms": null, "amiFamily": "Bottlerocket"});
-    fixture.world.apply_object(&class(&family)).unwrap();
-    fixture.until_ready().await;
+    let fixture = with_class(&json!({"amiSelectorTerms": null, "amiFamily": "Bottlerocket"})).await;
     let class = fixture.class();
     let names: BTreeSet<&str> =
         object::items(&class, &["status", "amis"]).iter().map(|ami| object::text(ami, &["name"])).collect();
@@ -214,9 +211,7 @@ async fn what_is_wrong_with_a_class_is_told_and_mended_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_class_stays_ready_while_ec2_does_not_answer() {
-    let fixture = fixture();
-    fixture.world.apply_object(&class(&json!({}))).unwrap();
-    fixture.until_ready().await;
+    let fixture = with_class(&json!({})).await;
     let before = fixture.class()["status"].clone();
     for action in [Action::DescribeSubnets, Action::DescribeImages, Action::GetParameter] {
         let refusal = Effect::Refuse(CloudError::Throttled);
@@ -242,9 +237,7 @@ fn legacy_profile(world: &World) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn a_class_goes_when_its_claims_have_gone_and_what_was_made_for_it_goes_too() {
-    let fixture = fixture();
-    fixture.world.apply_object(&class(&json!({"instanceProfile": null, "role": "node"}))).unwrap();
-    fixture.until_ready().await;
+    let fixture = with_class(&json!({"instanceProfile": null, "role": "node"})).await;
     let profile = object::text(&fixture.class(), &["status", "instanceProfile"]).to_owned();
     let legacy = legacy_profile(&fixture.world);
     // The claim has another creator: it is not touched, and it blocks the deletion of the class.
@@ -279,9 +272,7 @@ async fn a_class_goes_when_its_claims_have_gone_and_what_was_made_for_it_goes_to
 /// A VPC without access to IAM: a class with the user's own profile does not need IAM.
 #[tokio::test(start_paused = true)]
 async fn a_class_with_its_own_profile_goes_without_an_answer_of_iam() {
-    let fixture = fixture();
-    fixture.world.apply_object(&class(&json!({}))).unwrap();
-    fixture.until_ready().await;
+    let fixture = with_class(&json!({})).await;
     let refusal = CloudError::Unavailable { message: "no route to IAM".to_owned() };
     fixture.world.ec2.faults(|faults| faults.sometimes(1000, Action::ListInstanceProfiles, Effect::Refuse(refusal)));
     fixture.world.delete(CLASSES, "default").unwrap();
@@ -290,9 +281,7 @@ async fn a_class_with_its_own_profile_goes_without_an_answer_of_iam() {
 
 #[tokio::test(start_paused = true)]
 async fn a_catalog_follows_its_class() {
-    let fixture = fixture();
-    fixture.world.apply_object(&class(&json!({}))).unwrap();
-    fixture.until_ready().await;
+    let fixture = with_class(&json!({})).await;
     tokio::time::sleep(Duration::from_secs(5)).await;
     let (whole, problem) = fixture.catalog().await;
     assert_eq!(problem, None);
@@ -341,9 +330,7 @@ async fn a_catalog_follows_its_class() {
 /// The actuator detects an upgrade of the control plane while it runs, and selects images of the new version.
 #[tokio::test(start_paused = true)]
 async fn images_follow_an_upgrade_of_the_control_plane() {
-    let fixture = fixture();
-    fixture.world.apply_object(&class(&json!({}))).unwrap();
-    fixture.until_ready().await;
+    let fixture = with_class(&json!({})).await;
     let amis = |class: &Value| -> BTreeSet<String> {
         object::items(class, &["status", "amis"]).iter().map(|ami| object::text(ami, &["id"]).to_owned()).collect()
     };

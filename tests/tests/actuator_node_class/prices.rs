@@ -1,6 +1,6 @@
 //! Reads of prices that fail or answer in part.
 
-use super::{class, fixture, on_offer};
+use super::{class, fixture, on_offer, with_class};
 use plimsoll_actuator::ports::CloudError;
 use plimsoll_model::catalog::{CapacityType, Catalog};
 use plimsoll_model::money::MicroUsdPerHour;
@@ -35,9 +35,7 @@ async fn prices_that_cannot_be_read_do_not_make_others_be_read_again() {
 /// An empty list is no answer: it would close all offerings for twelve hours.
 #[tokio::test(start_paused = true)]
 async fn offerings_stay_if_ec2_answers_with_empty_lists() {
-    let fixture = fixture();
-    fixture.world.apply_object(&class(&json!({}))).unwrap();
-    fixture.until_ready().await;
+    let fixture = with_class(&json!({})).await;
     tokio::time::sleep(Duration::from_secs(5)).await;
     let reads = |action: Action| {
         fixture.world.ec2.read(|cloud, _| cloud.log.iter().filter(|call| call.action == action).count())
