@@ -2,7 +2,6 @@
 
 use crate::{Violation, check};
 use plimsoll_model::catalog::{CapacityType, Catalog, InstanceType, Offering};
-use plimsoll_model::costs::NodeCosts;
 use plimsoll_model::identity::{ActionId, CatalogId, NodeName, NodePoolName, PodUid, ShapeId};
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::names::label;
@@ -12,8 +11,8 @@ use plimsoll_model::plan::{
 use plimsoll_model::requirements::{NodeSelectorRequirement, NodeSelectorTerm, Operator};
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{
-    ConsolidationPolicy, DaemonSet, Disruption, DisruptionReason, HostPort, Node, NodePool, NodeState, Pod,
-    PodDisruptionBudget, PodShape, PodState, PoolProblem, Snapshot, UnavailableOffering,
+    DaemonSet, Disruption, DisruptionReason, HostPort, Node, NodePool, NodeState, Pod, PodDisruptionBudget, PodShape,
+    PodState, PoolProblem, Snapshot, UnavailableOffering,
 };
 use plimsoll_model::taints::{Taint, TaintEffect};
 use plimsoll_model::time::{Millis, Timestamp};
@@ -90,30 +89,20 @@ fn kind(name: &str, price: i64) -> InstanceType {
 fn pool() -> NodePool {
     NodePool {
         name: NodePoolName::from("default"),
-        weight: 0,
         labels: BTreeMap::from([("team".to_owned(), "blue".to_owned())]),
-        taints: Vec::new(),
-        startup_taints: Vec::new(),
         requirements: vec![
             requirement(label::ARCH, Operator::In, &["amd64"], None),
             requirement(label::INSTANCE_TYPE, Operator::Exists, &[], Some(2)),
         ],
         limits: Resources::from([("cpu", 14_000), ("nodes", 4)]),
-        replicas: None,
         node_class: "default".into(),
         catalog: Some(CatalogId::from("c")),
-        not_ready: None,
-        deleting: false,
         disruption: Disruption {
-            policy: ConsolidationPolicy::WhenEmptyOrUnderutilized,
             consolidate_after: Some(Millis(0)),
             allowed: BTreeMap::from([(DisruptionReason::Empty, 2), (DisruptionReason::Underutilized, 2)]),
-            rollout_limit: None,
-            next_budget_change: None,
+            ..Disruption::default()
         },
-        on_demand: None,
-        overlays: Vec::new(),
-        costs: NodeCosts::default(),
+        ..NodePool::default()
     }
 }
 
@@ -124,14 +113,7 @@ fn pod(name: &str, state: PodState) -> Pod {
         name: name.into(),
         shape: ShapeId::from("core"),
         state,
-        created: Timestamp(0),
-        stays_with_node: false,
-        terminating: false,
-        returns: false,
-        do_not_disrupt_until: None,
-        eviction_cost_milli: 1000,
-        pod_disruption_budgets: Vec::new(),
-        buffer: None,
+        ..Pod::default()
     }
 }
 
@@ -143,18 +125,10 @@ fn node(name: &str) -> Node {
         node_pool: Some(NodePoolName::from("default")),
         state: NodeState::Initialized,
         labels: labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
-        taints: Vec::new(),
         allocatable: Resources::from([("cpu", 4000), ("pods", 10)]),
         limit_usage: Resources::from([("cpu", 4000), ("nodes", 1)]),
         ready: true,
-        cordoned: false,
-        deleting: false,
-        do_not_disrupt: false,
-        created: Timestamp(0),
-        expires: None,
-        idle_since: None,
-        drifted: None,
-        termination_grace_period: None,
+        ..Node::default()
     }
 }
 

@@ -7,25 +7,15 @@
 //!
 //! ```
 //! use plimsoll_kubesched::{ClusterState, Nominated, Rejection};
-//! use plimsoll_model::identity::{NodeName, PodUid, ShapeId};
 //! use plimsoll_model::resources::Resources;
-//! use plimsoll_model::snapshot::{Node, NodeState, Pod, PodShape, PodState, Snapshot, SnapshotIndex};
-//! use plimsoll_model::time::Timestamp;
+//! use plimsoll_model::snapshot::{Node, NodeState, Pod, PodShape, Snapshot, SnapshotIndex};
 //!
-//! # let node = Node {
-//! #     name: NodeName::from("n1"), node_claim: None, node_pool: None, state: NodeState::Initialized,
-//! #     labels: [].into(), taints: vec![], allocatable: Resources::from([("cpu", 4000)]),
-//! #     limit_usage: Resources::new(), ready: true, cordoned: false, deleting: false, do_not_disrupt: false,
-//! #     created: Timestamp(0), expires: None, idle_since: None, drifted: None, termination_grace_period: None,
-//! # };
-//! # let pod = Pod {
-//! #     uid: PodUid::from("web"), namespace: "default".into(), name: "web".into(), shape: ShapeId::from("web"),
-//! #     state: PodState::Pending, created: Timestamp(0), stays_with_node: false, terminating: false, returns: false,
-//! #     do_not_disrupt_until: None, eviction_cost_milli: 1000, pod_disruption_budgets: vec![], buffer: None,
-//! # };
 //! // A node with 4 CPUs, and a pending pod that requests 3 of them.
+//! let allocatable = Resources::from([("cpu", 4000)]);
+//! let node = Node { name: "n1".into(), state: NodeState::Initialized, ready: true, allocatable, ..Node::default() };
+//! let pod = Pod { uid: "web".into(), name: "web".into(), shape: "web".into(), ..Pod::default() };
 //! let requests = Resources::from([("cpu", 3000)]);
-//! let shape = PodShape { id: ShapeId::from("web"), requests, ..PodShape::default() };
+//! let shape = PodShape { id: "web".into(), requests, ..PodShape::default() };
 //! let snapshot = Snapshot { shapes: vec![shape], pods: vec![pod].into(), nodes: vec![node], ..Snapshot::default() };
 //!
 //! let mut state = ClusterState::new(&snapshot, &SnapshotIndex::new(&snapshot));

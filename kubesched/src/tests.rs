@@ -7,27 +7,15 @@ mod topology;
 use plimsoll_model::identity::{NodeName, PodUid};
 use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{LabelSelector, Node, NodeState, Pod, PodShape, PodState, Snapshot};
-use plimsoll_model::time::Timestamp;
 
 fn node(name: &str, labels: &[(&str, &str)]) -> Node {
     Node {
         name: NodeName::from(name),
-        node_claim: None,
-        node_pool: None,
         state: NodeState::Initialized,
         labels: labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
-        taints: Vec::new(),
         allocatable: Resources::from([("cpu", 4000), ("pods", 10)]),
-        limit_usage: Resources::new(),
         ready: true,
-        cordoned: false,
-        deleting: false,
-        do_not_disrupt: false,
-        created: Timestamp(0),
-        expires: None,
-        idle_since: None,
-        drifted: None,
-        termination_grace_period: None,
+        ..Node::default()
     }
 }
 
@@ -38,14 +26,7 @@ fn pod(name: &str, shape: &PodShape, state: PodState) -> Pod {
         name: name.to_owned(),
         shape: shape.id.clone(),
         state,
-        created: Timestamp(0),
-        stays_with_node: false,
-        terminating: false,
-        returns: false,
-        do_not_disrupt_until: None,
-        eviction_cost_milli: 1000,
-        pod_disruption_budgets: Vec::new(),
-        buffer: None,
+        ..Pod::default()
     }
 }
 

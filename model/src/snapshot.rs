@@ -80,9 +80,10 @@ pub struct Snapshot {
 }
 
 /// Scheduling state of a pod.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub enum PodState {
     /// kube-scheduler marked the pod as unschedulable; the plan must place it.
+    #[default]
     Pending,
     /// The pod waits for a chosen or in-flight node. It uses resources there and is not placed again.
     Reserved(NodeName),
@@ -91,7 +92,7 @@ pub enum PodState {
 }
 
 /// A pod.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Pod {
     /// Key.
     pub uid: PodUid,
@@ -139,9 +140,10 @@ impl Pod {
 }
 
 /// Lifecycle state of a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub enum NodeState {
     /// A claim without Node, written or launched.
+    #[default]
     InFlight,
     /// A Node that does not have everything its claim requires yet.
     Registered,
@@ -150,7 +152,7 @@ pub enum NodeState {
 }
 
 /// A node, or a claim without Node. For such a claim, the requests are the lower bound of its resources.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Node {
     /// Key.
     pub name: NodeName,
@@ -191,7 +193,7 @@ pub struct Node {
 }
 
 /// A NodePool.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct NodePool {
     /// Key.
     pub name: NodePoolName,
@@ -237,18 +239,19 @@ pub struct PoolProblem {
 }
 
 /// Which nodes may be removed to save cost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub enum ConsolidationPolicy {
     /// Empty nodes.
     WhenEmpty,
     /// Empty nodes, and nodes whose pods fit elsewhere or on a cheaper node.
+    #[default]
     WhenEmptyOrUnderutilized,
     /// Like `WhenEmptyOrUnderutilized`, if the saving justifies the disruption.
     Balanced,
 }
 
 /// Rules for removing nodes of a pool.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Disruption {
     /// Consolidation policy.
     pub policy: ConsolidationPolicy,

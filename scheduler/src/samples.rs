@@ -2,7 +2,6 @@
 
 use crate::PlanFn;
 use plimsoll_model::catalog::{CapacityType, Catalog, InstanceType, Offering};
-use plimsoll_model::costs::NodeCosts;
 use plimsoll_model::identity::{CatalogId, NodePoolName};
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::names::label;
@@ -56,27 +55,10 @@ pub(crate) fn resources(milli_cpu: i64, gib: i64, pods: i64) -> Resources {
 pub(crate) fn pool(name: &str) -> NodePool {
     NodePool {
         name: name.into(),
-        weight: 0,
-        labels: BTreeMap::new(),
-        taints: Vec::new(),
-        startup_taints: Vec::new(),
-        requirements: Vec::new(),
-        limits: Resources::new(),
-        replicas: None,
         node_class: "default".into(),
         catalog: Some(catalog().id()),
-        not_ready: None,
-        deleting: false,
-        disruption: Disruption {
-            policy: ConsolidationPolicy::WhenEmptyOrUnderutilized,
-            consolidate_after: Some(Millis(0)),
-            allowed: BTreeMap::new(),
-            rollout_limit: None,
-            next_budget_change: None,
-        },
-        on_demand: None,
-        overlays: Vec::new(),
-        costs: NodeCosts::default(),
+        disruption: Disruption { consolidate_after: Some(Millis(0)), ..Disruption::default() },
+        ..NodePool::default()
     }
 }
 
@@ -91,14 +73,8 @@ pub(crate) fn pod(name: &str, shape: &str, state: PodState) -> Pod {
         name: name.into(),
         shape: shape.into(),
         state,
-        created: Timestamp(0),
-        stays_with_node: false,
-        terminating: false,
-        returns: false,
-        do_not_disrupt_until: None,
         eviction_cost_milli: 1000,
-        pod_disruption_budgets: Vec::new(),
-        buffer: None,
+        ..Pod::default()
     }
 }
 
@@ -116,18 +92,10 @@ pub(crate) fn node(name: &str, pool: &str) -> Node {
         node_pool: Some(NodePoolName::from(pool)),
         state: NodeState::Initialized,
         labels: labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
-        taints: Vec::new(),
         allocatable: resources(4000, 16, 20),
         limit_usage: resources(4000, 16, 20),
         ready: true,
-        cordoned: false,
-        deleting: false,
-        do_not_disrupt: false,
-        created: Timestamp(0),
-        expires: None,
-        idle_since: None,
-        drifted: None,
-        termination_grace_period: None,
+        ..Node::default()
     }
 }
 

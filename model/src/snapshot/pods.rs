@@ -147,25 +147,9 @@ impl<'a> IntoIterator for &'a mut PodList {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::snapshot::PodState;
-    use crate::time::Timestamp;
 
     fn pod(name: &str) -> Pod {
-        Pod {
-            uid: name.into(),
-            namespace: "shop".to_owned(),
-            name: name.to_owned(),
-            shape: "s".into(),
-            state: PodState::Pending,
-            created: Timestamp(0),
-            stays_with_node: false,
-            terminating: false,
-            returns: false,
-            do_not_disrupt_until: None,
-            eviction_cost_milli: 1000,
-            pod_disruption_budgets: Vec::new(),
-            buffer: None,
-        }
+        Pod { uid: name.into(), name: name.to_owned(), ..Pod::default() }
     }
 
     #[test]

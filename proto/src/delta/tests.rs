@@ -182,37 +182,12 @@ fn pod_on(node: &str) -> Pod {
         name: "web-0".to_owned(),
         shape: "s".into(),
         state: PodState::Bound(node.into()),
-        created: Timestamp(0),
-        stays_with_node: false,
-        terminating: false,
-        returns: false,
-        do_not_disrupt_until: None,
-        eviction_cost_milli: 0,
-        pod_disruption_budgets: Vec::new(),
-        buffer: None,
+        ..Pod::default()
     }
 }
 
 fn node(name: &str) -> Node {
-    Node {
-        name: name.into(),
-        node_claim: None,
-        node_pool: None,
-        state: NodeState::Initialized,
-        labels: Default::default(),
-        taints: Vec::new(),
-        limit_usage: Default::default(),
-        allocatable: Default::default(),
-        ready: true,
-        cordoned: false,
-        deleting: false,
-        do_not_disrupt: false,
-        created: Timestamp(0),
-        expires: None,
-        idle_since: None,
-        drifted: None,
-        termination_grace_period: None,
-    }
+    Node { name: name.into(), state: NodeState::Initialized, ready: true, ..Node::default() }
 }
 
 #[test]

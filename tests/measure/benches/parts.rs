@@ -4,15 +4,13 @@
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use plimsoll_model::catalog::{CapacityType, Catalog, InstanceType, Offering};
-use plimsoll_model::costs::NodeCosts;
 use plimsoll_model::identity::CatalogId;
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::plan::PlanOptions;
 use plimsoll_model::quantity::Quantity;
 use plimsoll_model::requirements::{NodeSelectorRequirement, Operator, Requirements};
 use plimsoll_model::resources::Resources;
-use plimsoll_model::snapshot::{ConsolidationPolicy, Disruption, NodePool, Pod, PodShape, PodState, Snapshot};
-use plimsoll_model::time::Timestamp;
+use plimsoll_model::snapshot::{NodePool, Pod, PodShape, Snapshot};
 use plimsoll_proto::delta::{self, Mirror};
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -65,39 +63,15 @@ fn snapshot(catalog: &Catalog, pods: usize, shapes: usize) -> Snapshot {
         namespace: "default".to_owned(),
         name: format!("pod-{number:06}"),
         shape: shapes[number % shapes.len()].id.clone(),
-        state: PodState::Pending,
-        created: Timestamp(0),
-        stays_with_node: false,
-        terminating: false,
-        returns: false,
-        do_not_disrupt_until: None,
         eviction_cost_milli: 1000,
-        pod_disruption_budgets: Vec::new(),
-        buffer: None,
+        ..Pod::default()
     };
     let pool = NodePool {
         name: "default".into(),
-        weight: 0,
-        labels: BTreeMap::new(),
-        taints: Vec::new(),
-        startup_taints: Vec::new(),
         requirements: vec![NodeSelectorRequirement::new("kubernetes.io/arch", Operator::In, ["amd64"])],
-        limits: Resources::new(),
-        replicas: None,
         node_class: "default".to_owned(),
         catalog: Some(catalog.id()),
-        not_ready: None,
-        deleting: false,
-        disruption: Disruption {
-            policy: ConsolidationPolicy::WhenEmptyOrUnderutilized,
-            consolidate_after: None,
-            allowed: BTreeMap::new(),
-            rollout_limit: None,
-            next_budget_change: None,
-        },
-        on_demand: None,
-        overlays: Vec::new(),
-        costs: NodeCosts::default(),
+        ..NodePool::default()
     };
     let pods = (0..pods).map(pod).collect();
     let mut snapshot = Snapshot { sequence: 1, shapes, pods, node_pools: vec![pool], ..Snapshot::default() };

@@ -7,7 +7,7 @@ use plimsoll_model::identity::{CatalogId, NodePoolName, PodUid, ShapeId};
 use plimsoll_model::plan::{Plan, PlanOptions};
 use plimsoll_model::quantity::format_amount;
 use plimsoll_model::resources::{CPU, MEMORY};
-use plimsoll_model::snapshot::{Pod, PodShape, PodState, Snapshot};
+use plimsoll_model::snapshot::{Pod, PodShape, Snapshot};
 use plimsoll_model::time::{Millis, Timestamp};
 use plimsoll_replay::simulate::{PoolNodes, Simulation};
 use plimsoll_workloads::bench::{Underused, underused};
@@ -271,14 +271,8 @@ fn pod(name: &str, size: usize, created: Timestamp) -> Pod {
         namespace: "default".to_owned(),
         name: name.to_owned(),
         shape: shape_of(name, size),
-        state: PodState::Pending,
         created,
-        stays_with_node: false,
-        terminating: false,
-        returns: false,
-        do_not_disrupt_until: None,
         eviction_cost_milli: 1000,
-        pod_disruption_budgets: Vec::new(),
-        buffer: None,
+        ..Pod::default()
     }
 }

@@ -1,8 +1,6 @@
 use super::{Edits, SnapshotIndex};
 use crate::identity::{NodeName, PodUid, ShapeId};
-use crate::resources::Resources;
 use crate::snapshot::{Node, NodeState, Pod, PodShape, PodState, Snapshot};
-use crate::time::Timestamp;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,41 +10,15 @@ type ClusterContent = (BTreeMap<u8, (u8, Option<u8>, bool)>, BTreeMap<u8, bool>,
 fn pod(uid: u8, shape: u8, node: Option<u8>, terminating: bool) -> Pod {
     Pod {
         uid: PodUid(format!("{uid:03}")),
-        namespace: String::new(),
-        name: String::new(),
         shape: ShapeId(format!("{shape:03}")),
         state: node.map_or(PodState::Pending, |node| PodState::Bound(NodeName(format!("{node:03}")))),
-        created: Timestamp(0),
-        stays_with_node: false,
         terminating,
-        returns: false,
-        do_not_disrupt_until: None,
-        eviction_cost_milli: 0,
-        pod_disruption_budgets: Vec::new(),
-        buffer: None,
+        ..Pod::default()
     }
 }
 
 fn node(name: u8, ready: bool) -> Node {
-    Node {
-        name: NodeName(format!("{name:03}")),
-        node_claim: None,
-        node_pool: None,
-        state: NodeState::Initialized,
-        labels: BTreeMap::new(),
-        taints: Vec::new(),
-        allocatable: Resources::new(),
-        limit_usage: Resources::new(),
-        ready,
-        cordoned: false,
-        deleting: false,
-        do_not_disrupt: false,
-        created: Timestamp(0),
-        expires: None,
-        idle_since: None,
-        drifted: None,
-        termination_grace_period: None,
-    }
+    Node { name: NodeName(format!("{name:03}")), state: NodeState::Initialized, ready, ..Node::default() }
 }
 
 /// Snapshot of the content. Omits pods whose shape or node does not exist.

@@ -94,13 +94,8 @@ fn model_pod(pod: &PodView, shape: ShapeId, state: PodState) -> Pod {
         shape,
         state,
         created: Timestamp(created.map_or(0, |time| time.as_millisecond())),
-        stays_with_node: false,
         terminating: pod.deletion.is_some(),
-        returns: false,
-        do_not_disrupt_until: None,
-        eviction_cost_milli: 0,
-        pod_disruption_budgets: Vec::new(),
-        buffer: None,
+        ..Pod::default()
     }
 }
 
@@ -115,22 +110,12 @@ fn model_node(node: &NodeView, objects: &PlacementObjects<'_>) -> Node {
     limit_volumes(&mut allocatable, objects.csi_nodes.get(node.name.as_str()).copied());
     Node {
         name: NodeName::from(node.name.as_str()),
-        node_claim: None,
-        node_pool: None,
         state: NodeState::Initialized,
         labels: strings(object::at(&node.object, &["metadata", "labels"])),
         taints: node.taints.iter().filter_map(taint).chain(flag).collect(),
         allocatable,
-        limit_usage: Resources::new(),
         ready: true,
-        cordoned: false,
-        deleting: false,
-        do_not_disrupt: false,
-        created: Timestamp(0),
-        expires: None,
-        idle_since: None,
-        drifted: None,
-        termination_grace_period: None,
+        ..Node::default()
     }
 }
 

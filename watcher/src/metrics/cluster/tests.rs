@@ -13,16 +13,9 @@ fn pod(name: &str, state: PodState) -> Pod {
         uid: name.into(),
         namespace: "shop".to_owned(),
         name: name.to_owned(),
-        shape: Default::default(),
         state,
         created: Timestamp(NOW.0 - 30_000),
-        stays_with_node: false,
-        terminating: false,
-        returns: false,
-        do_not_disrupt_until: None,
-        eviction_cost_milli: 1000,
-        pod_disruption_budgets: Vec::new(),
-        buffer: None,
+        ..Pod::default()
     }
 }
 
