@@ -8,9 +8,8 @@ use super::queue::Queue;
 use super::support::Support;
 use crate::seed::Rng;
 use plimsoll_actuator::ports::{
-    CapacityReservation, CloudError, FleetAnswer, Image, Instance, InstanceFilter, InstanceStatus, InstanceTypeFacts,
-    LaunchTemplate, LaunchTemplateFilter, LaunchTemplateSpec, PlacementGroup, SecurityGroup, Subnet, Tags, Termination,
-    ZonalShift,
+    CapacityReservation, CloudError, Image, Instance, InstanceFilter, InstanceStatus, InstanceTypeFacts, LaunchTemplate,
+    LaunchTemplateFilter, LaunchTemplateSpec, PlacementGroup, SecurityGroup, Subnet, Tags, Termination, ZonalShift,
 };
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::money::MicroUsdPerHour;
@@ -209,12 +208,6 @@ impl Cloud {
     #[must_use]
     pub fn ever_launched(&self) -> &[String] {
         &self.launched
-    }
-
-    /// What a client token bought, if it was ever accepted.
-    #[must_use]
-    pub fn bought_by(&self, token: &str) -> Option<&FleetAnswer> {
-        self.tokens.get(token).and_then(|at| self.fleets.get(*at)).map(|fleet| &fleet.answer)
     }
 
     /// Every fleet whose client token was accepted, in order, each once.
