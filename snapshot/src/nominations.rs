@@ -169,7 +169,11 @@ fn waits_for(pod: &Pod, other: &Pod) -> bool {
 /// selectors.
 fn counts(pod: &Pod, spread: &TopologySpreadConstraint, other: &Pod) -> bool {
     let selected = |selector| selectors::matches(selector, &other.labels).unwrap_or(true);
-    pod.metadata.namespace == other.metadata.namespace && spread.label_selector.as_ref().is_some_and(selected)
+    // Only API servers from 1.34 on add these keys to the selector.
+    let is_same = |key: &String| pod.labels.get(key).is_none_or(|value| other.labels.get(key) == Some(value));
+    pod.metadata.namespace == other.metadata.namespace
+        && spread.label_selector.as_ref().is_some_and(selected)
+        && spread.match_label_keys.iter().flatten().all(is_same)
 }
 
 #[cfg(test)]
@@ -218,6 +222,19 @@ mod tests {
         assert_eq!(admissible(&requests), [true, true, false, true]);
         assert_eq!(admissible(&[requests[0], requests[1], (&other, "n1", false), (&other, "n1", false)]), [true; 4]);
         assert_eq!(admissible(&[(&soft, "n1", false), (&soft, "n1", false)]), [true; 2]);
+    }
+
+    #[test]
+    fn a_spread_counts_only_pods_with_the_same_values_of_its_match_label_keys() {
+        let revision = |hash: &str| {
+            let labels = json!({"app": "web", "pod-template-hash": hash});
+            let mut spread = spread(1, "DoNotSchedule", &json!({"app": "web"}));
+            spread["matchLabelKeys"] = json!(["pod-template-hash", "a-label-that-the-pods-lack"]);
+            pod("default", &labels, &[spread])
+        };
+        let (old, new) = (revision("1"), revision("2"));
+        assert_eq!(admissible(&[(&old, "n1", false), (&new, "n1", false)]), [true, true]);
+        assert_eq!(admissible(&[(&new, "n1", false), (&new, "n1", false)]), [true, false]);
     }
 
     #[test]
