@@ -71,11 +71,16 @@ pub(crate) fn resized(pod: &Pod, spec: &PodSpec) -> Option<PodSpec> {
     let of_containers = containers.map(|it| (it.name.as_str(), it.resources.as_mut()));
     let of_pod = ("", resized.resources.as_mut());
     for (container, resources) in of_containers.chain([of_pod]) {
-        // Only a resource with a request can be resized.
+        // A resize removes no request.
         for (name, requested) in resources.and_then(|it| it.requests.as_mut()).into_iter().flatten() {
             let amount = |quantity: &KubeQuantity| Quantity::parse(&quantity.0).ok()?.amount_of(name);
-            let allocations = allocated.iter().filter(|it| it.container == container);
+            let mut allocations = allocated.iter().filter(|it| it.container == container).peekable();
+            let is_known = allocations.peek().is_some();
             let Some(has) = allocations.filter_map(|it| it.amounts.get(name)).max_by_key(|it| amount(it)) else {
+                // The rejected resize adds this request.
+                if *resize_infeasible && is_known && matches!(name.as_str(), CPU | MEMORY) {
+                    *requested = KubeQuantity("0".to_owned());
+                }
                 continue;
             };
             let amounts = amount(has).zip(amount(requested));

@@ -132,6 +132,26 @@ fn a_resizing_pod_counts_the_larger_amount_and_an_infeasible_resize_does_not_cou
 }
 
 #[test]
+fn a_request_that_an_infeasible_resize_adds_does_not_count() {
+    let counted = |reason: &str| {
+        let has = json!({"memory": "1Gi"});
+        let pod: Pod = serde_json::from_value(json!({"metadata": {},
+            "spec": {"containers": [container(json!({"cpu": "8", "memory": "1Gi", "example.com/device": "1"})),
+                {"name": "other", "resources": {"requests": {"cpu": "1"}}}]},
+            "status": {"containerStatuses": [
+                {"name": "app", "image": "", "imageID": "", "ready": true, "restartCount": 0,
+                    "allocatedResources": has, "resources": {"requests": has}}],
+                "conditions": [{"type": "PodResizePending", "status": "True", "reason": reason}]}}))
+        .unwrap();
+        let spec = PodSpec::clone(pod.spec.as_ref().unwrap());
+        let requests = effective_requests(&resized(&pod, &spec).unwrap_or(spec)).unwrap();
+        ["cpu", "memory", "example.com/device"].map(|name| requests.get(name))
+    };
+    assert_eq!(counted("Infeasible"), [1000, 1 << 30, 1], "the status of the other container is not there yet");
+    assert_eq!(counted("Deferred"), [9000, 1 << 30, 1]);
+}
+
+#[test]
 fn the_resources_of_a_whole_pod_are_resized_too() {
     let pod = |asked: &str, allocated: &str| -> Pod {
         serde_json::from_value(json!({"metadata": {},
