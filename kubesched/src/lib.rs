@@ -3,7 +3,7 @@
 //!
 //! A [`ClusterState`] is built from a snapshot. It evaluates the snapshot's pending pods and is updated as they are
 //! bound. Bindings can be rolled back. The rules are those of release 1.36 with its default plugins, without
-//! preemption, dynamic resource allocation and storage capacity.
+//! preemption, dynamic resource allocation, storage capacity and features that nodes declare.
 //!
 //! ```
 //! use plimsoll_kubesched::{ClusterState, Nominated, Rejection};
