@@ -6,7 +6,7 @@ use plimsoll_model::plan::Termination;
 use plimsoll_model::snapshot::DisruptionReason;
 use plimsoll_sim::apiserver::ResourceId;
 use plimsoll_sim::apiserver::error::ApiError;
-use plimsoll_sim::apiserver::faults::{Effect, Matcher};
+use plimsoll_sim::apiserver::faults::{Distortion, Effect, Gate, Matcher, WatchMatcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, statuses_of, wanted};
 use plimsoll_tests::{MINUTE, Setup};
@@ -60,6 +60,30 @@ async fn a_removal_of_a_node_with_a_pod_that_the_watch_does_not_show_has_failed(
     assert!(outcome.message.contains("was bound after the plan was made"), "{outcome:?}");
     assert!(!is_gone(&watcher.world, &claim) && !is_tainted(&watcher.world, &node));
     assert_eq!(watcher.world.running_pods(), 1);
+}
+
+/// The pod is bound after the list is made, and before it arrives.
+#[tokio::test(start_paused = true)]
+async fn a_removal_of_a_node_with_a_pod_that_only_the_watch_shows_has_failed() {
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
+    let plan = watcher.plan(&[], vec![of_empty(&node)]).await;
+    let (gate, client) = (Gate::default(), Some(watcher.actuator()));
+    let list = Matcher { client, ..Matcher::of(Verb::List, "pods") };
+    watcher.world.server().faults().next(1, list, Effect::HoldAfter(gate.clone()));
+    let pod_comes = async {
+        gate.reached(1).await;
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"},
+            "spec": {"nodeName": node, "containers": [{"name": "main", "image": "example.com/app:1"}]}});
+        watcher.world.apply_object(&pod).unwrap();
+        // The watch shows it by then.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        gate.open();
+    };
+    let (outcome, ()) = tokio::join!(watcher.final_outcome(plan), pod_comes);
+    let expected = (OutcomeStatus::Failed, Some(OutcomeReason::NodeChanged));
+    assert_eq!((outcome.status, outcome.reason), expected, "{outcome:?}");
+    assert!(!is_gone(&watcher.world, &claim) && !is_tainted(&watcher.world, &node));
 }
 
 /// Without a finalizer, the claim is gone before any controller sees the deletion: a repeated plan gets the outcome.
