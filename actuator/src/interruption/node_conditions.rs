@@ -44,8 +44,6 @@ const POLICIES: [Policy; 7] = [
     policy("ContainerRuntimeReady", "False", 30),
 ];
 
-/// Interval after which a repair that the limit has blocked is tried again.
-const BLOCKED_RETRY: Duration = Duration::from_secs(300);
 /// Interval after which a write that failed, or was not allowed, is tried again.
 const FAILED_RETRY: Duration = Duration::from_secs(30);
 /// Interval of a pass without a change.
@@ -124,7 +122,8 @@ async fn repair(
         for target in targets().into_iter().chain(pool.as_deref().map(object)) {
             deps.events.publish(Note::warning(target, reason::NODE_REPAIR_BLOCKED, message.clone()).with_long_window());
         }
-        return Some(BLOCKED_RETRY);
+        // The pass after a change of one of the nodes looks at it again.
+        return None;
     }
     let is_first = claim.metadata.deletion_timestamp.is_none();
     if is_first {
