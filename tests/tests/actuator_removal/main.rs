@@ -8,6 +8,8 @@ mod expired;
 mod looks;
 mod outcomes;
 mod pod_events;
+mod postponed;
+mod recreated;
 mod reserved;
 mod undone;
 mod zonal_shift;

@@ -8,7 +8,7 @@ use plimsoll_model::snapshot::DisruptionReason;
 use plimsoll_sim::apiserver::faults::{Effect, Gate, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::store::{Part, Store, Write};
-use plimsoll_sim::apiserver::{Patch, ResourceId, object};
+use plimsoll_sim::apiserver::{Audit, Patch, ResourceId, object};
 use plimsoll_sim::plimsoll::Role;
 use plimsoll_sim::world::World;
 use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, statuses_of, wanted};
@@ -205,6 +205,9 @@ async fn a_deleted_claim_has_the_reason_of_its_removal() {
     watcher.remove("r-1", &node, DisruptionReason::Empty, None).await;
     watcher.until("the claim is deleted", MINUTE, |world| is_deleting(world, &claim)).await;
     assert!(has_reason(&watcher.world, &claim));
+    let audit = watcher.world.server().audit();
+    let is_deletion = |entry: &&Audit| entry.verb == Verb::Delete && entry.resource == ResourceId::NODE_CLAIMS;
+    assert_eq!(audit.iter().filter(is_deletion).count(), 1, "of the version that has the reason");
 }
 
 /// Its deletion got no response, and arrives before the request that clears the reason.
