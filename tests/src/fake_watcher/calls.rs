@@ -4,6 +4,7 @@ use super::{FakeWatcher, WATCHER, Wanted};
 use crate::test_cluster::MINUTE;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::execution::{Driver, Execution, LedgerUpdate, Outcome, OutcomeStatus};
+use plimsoll_model::identity::PodUid;
 use plimsoll_model::plan::{Launch, Plan, Termination};
 use plimsoll_model::snapshot::LedgerPosition;
 use plimsoll_proto::actuator::v1::actuator_service_client::ActuatorServiceClient;
@@ -125,13 +126,30 @@ impl FakeWatcher {
     /// # Errors
     /// The actuator refuses the plan.
     pub async fn stream(&self, plan: Plan) -> Result<Streaming<ExecuteResponse>, Status> {
-        self.stream_as(WATCHER, plan).await
+        self.stream_as(WATCHER, plan, BTreeSet::new()).await
     }
 
-    async fn stream_as(&self, driver: (&str, u64), plan: Plan) -> Result<Streaming<ExecuteResponse>, Status> {
+    /// As [`FakeWatcher::stream`], of a plan with these virtual pods of CapacityBuffers.
+    ///
+    /// # Errors
+    /// The actuator refuses the plan.
+    pub async fn stream_with(
+        &self,
+        plan: Plan,
+        virtual_pods: BTreeSet<PodUid>,
+    ) -> Result<Streaming<ExecuteResponse>, Status> {
+        self.stream_as(WATCHER, plan, virtual_pods).await
+    }
+
+    async fn stream_as(
+        &self,
+        driver: (&str, u64),
+        plan: Plan,
+        virtual_pods: BTreeSet<PodUid>,
+    ) -> Result<Streaming<ExecuteResponse>, Status> {
         let driver = Driver { identity: driver.0.to_owned(), transitions: driver.1 };
-        let request =
-            Execution { driver, plan, cycle_id: "test".to_owned(), virtual_pods: BTreeSet::new(), buffers: Vec::new() };
+        let cycle_id = "test".to_owned();
+        let request = Execution { driver, plan, cycle_id, virtual_pods, buffers: Vec::new() };
         let start = Instant::now();
         loop {
             match self.client().await.execute(ExecuteRequest::from(&request)).await {
@@ -163,7 +181,7 @@ impl FakeWatcher {
     /// # Panics
     /// If an outcome cannot be read.
     pub async fn execute_as(&self, driver: (&str, u64), plan: Plan) -> Result<Vec<Outcome>, Status> {
-        let mut answers = self.stream_as(driver, plan).await?;
+        let mut answers = self.stream_as(driver, plan, BTreeSet::new()).await?;
         let mut outcomes = Vec::new();
         while let Some(response) = answers.message().await? {
             outcomes.push(Outcome::try_from(response).unwrap());

@@ -32,3 +32,29 @@ async fn nodes_and_their_pool_say_why_they_are_not_disrupted() {
         assert!(events.iter().any(is_told), "{events:?}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_node_says_what_its_pods_and_its_pool_do_not_allow() {
+    let spec = json!({"disruption": {"consolidateAfter": "0s", "consolidationPolicy": "WhenEmpty"}});
+    let watcher = FakeWatcher::begin(Setup::with_pool(spec)).await;
+    let (_, node) = watcher.node(&wanted("a-1")).await;
+    let (_, other) = watcher.node(&wanted("a-2")).await;
+    for (name, node) in [("web", &node), ("batch", &other)] {
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": name}},
+            "spec": {"nodeName": node, "containers": [{"name": "main", "image": "example.com/app:1"}]}});
+        watcher.world.apply_object(&pod).unwrap();
+    }
+    watcher.until("the pods run", MINUTE, |world| world.running_pods() == 2).await;
+    let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}});
+    watcher.world.apply_object(&budget).unwrap();
+    // Nodes are looked at every five minutes.
+    tokio::time::sleep(6 * MINUTE).await;
+    let blocked = "DisruptionBlocked: The node cannot be disrupted: PodDisruptionBudget default/web allows no eviction \
+                   of pod default/web now";
+    let not_empty = "Unconsolidatable: The node is not consolidated: NodePool default consolidates only empty nodes";
+    for (node, expected) in [(&node, blocked), (&other, not_empty)] {
+        let events = watcher.world.events_of("Node", node);
+        assert!(events.iter().any(|event| event == expected), "{expected}: {events:?}");
+    }
+}

@@ -8,6 +8,7 @@ use plimsoll_model::snapshot::DisruptionReason;
 use plimsoll_sim::apiserver::faults::{Effect, Gate, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ResourceId, object};
+use plimsoll_sim::world::World;
 use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, wanted};
 use plimsoll_tests::{MINUTE, Setup};
 use serde_json::json;
@@ -91,4 +92,36 @@ async fn a_repeated_plan_is_not_rejected_for_the_pods_that_its_removal_moves() {
     assert_eq!(known.status, OutcomeStatus::Accepted, "{known:?}");
     let next = tokio::time::timeout(Duration::from_secs(1), answers.message()).await;
     assert!(next.is_err(), "the removal goes on: {next:?}");
+}
+
+/// Its replacement would be launched for nothing.
+#[tokio::test(start_paused = true)]
+async fn a_removal_with_a_replacement_is_rejected_while_the_pod_event_is_written() {
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, node) = watcher.node(&Wanted { instance_type: "m6i.2xlarge", ..wanted("a-1") }).await;
+    for name in ["stays", "goes"] {
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+            "spec": {"nodeName": node, "terminationGracePeriodSeconds": 1,
+                "containers": [{"name": "main", "image": "example.com/app:1"}]}});
+        watcher.world.apply_object(&pod).unwrap();
+    }
+    watcher.until("the pods run", MINUTE, |world| world.running_pods() == 2).await;
+    tokio::time::sleep(MINUTE).await;
+    let (event, patch) = (Gate::default(), Matcher::of(Verb::Patch, "nodeclaims"));
+    let status = Matcher { subresource: Some("status"), name: Some(claim), ..patch };
+    watcher.world.server().faults().always(status, Effect::HoldBefore(event.clone()));
+    watcher.world.delete(ResourceId::PODS, "goes").unwrap();
+    event.reached(1).await;
+    let is_gone = |world: &World| world.get(ResourceId::PODS, "goes").is_none();
+    watcher.until("the pod is gone", Duration::from_secs(3), is_gone).await;
+    // The ledger knows it by then.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let pods = watcher.pods_on(&node);
+    let removal = Termination { pods: pods.clone(), replaced_by: vec![0], ..of_node("r-1", &node) };
+    let plan = watcher.plan(&[Wanted { pods, ..wanted("a-2") }], vec![removal]).await;
+    let outcomes = watcher.send(plan).await;
+    let results: Vec<_> = outcomes.iter().map(|outcome| (outcome.status, outcome.reason)).collect();
+    let rejected = OutcomeStatus::Rejected;
+    let expected = [(rejected, Some(OutcomeReason::Dependency)), (rejected, Some(OutcomeReason::NodeChanged))];
+    assert_eq!(results, expected, "launch and removal: {outcomes:?}");
 }

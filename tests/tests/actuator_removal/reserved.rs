@@ -1,7 +1,7 @@
 //! Nodes that a pod is reserved for (rule 7).
 
 use crate::{has_command, is_gone, is_tainted, of_node};
-use plimsoll_model::execution::{OutcomeReason, OutcomeStatus};
+use plimsoll_model::execution::{Outcome, OutcomeReason, OutcomeStatus};
 use plimsoll_model::names::annotation;
 use plimsoll_model::plan::Termination;
 use plimsoll_model::snapshot::DisruptionReason;
@@ -31,6 +31,21 @@ async fn a_verdict_from_before_the_node_was_in_service_ends_no_reservation() {
     let pods = vec![pod_ref(&world.all(ResourceId::PODS)[0])];
     let (_, node) = watcher.node(&Wanted { pods, ..wanted("a-1") }).await;
     tokio::time::sleep(Duration::from_secs(20)).await;
+    let outcome = watcher.remove("r-1", &node, DisruptionReason::Empty, None).await;
+    assert_eq!((outcome.status, outcome.reason), (OutcomeStatus::Rejected, Some(OutcomeReason::NodeChanged)));
+    assert!(!is_tainted(&watcher.world, &node));
+}
+
+/// The pods of a CapacityBuffer exist only in plans.
+#[tokio::test(start_paused = true)]
+async fn a_node_stays_while_a_virtual_pod_is_reserved_for_it() {
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let buffer = wanted("a-1");
+    let virtual_pods = buffer.pods.iter().map(|pod| pod.uid.clone()).collect();
+    let plan = watcher.plan(&[buffer], Vec::new()).await;
+    let mut answers = watcher.stream_with(plan, virtual_pods).await.unwrap();
+    let outcome = Outcome::try_from(answers.message().await.unwrap().unwrap()).unwrap();
+    let node = watcher.in_service(&outcome.node_claim.unwrap()).await;
     let outcome = watcher.remove("r-1", &node, DisruptionReason::Empty, None).await;
     assert_eq!((outcome.status, outcome.reason), (OutcomeStatus::Rejected, Some(OutcomeReason::NodeChanged)));
     assert!(!is_tainted(&watcher.world, &node));

@@ -34,6 +34,12 @@ async fn a_removal_that_has_not_deleted_its_claim_is_undone_and_no_other_begins(
     assert_eq!((of("accepted"), of("rejected")), (1, 1));
     let rejections = "karpenter_voluntary_disruption_failed_validations_total";
     assert_eq!(watcher.counted(rejections, &[("consolidation_type", "empty")]), 1);
+    // Nodes are looked at every five minutes.
+    tokio::time::sleep(6 * MINUTE).await;
+    let blocked =
+        format!("DisruptionBlocked: The node cannot be disrupted: the cluster is shifted away from its zone {zone}");
+    let events = watcher.world.events_of("Node", &node);
+    assert!(events.contains(&blocked), "{events:?}");
     // A watch cache that lags may show the removal once more after it was undone.
     let failures = "karpenter_voluntary_disruption_queue_failures_total";
     assert!(of("failed") > 0 && watcher.counted(failures, &[("decision", "delete"), ("reason", "empty")]) > 0);
