@@ -1,7 +1,7 @@
 //! Instances that stay after the drain of their nodes, until load balancers have deregistered these.
 
 use super::drain::is_drained;
-use super::is_gone;
+use super::{is_gone, with_booting_instance};
 use plimsoll_model::names::annotation;
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::world::World;
@@ -69,6 +69,18 @@ async fn the_delay_ends_with_the_grace_period_of_the_node() {
     let (watcher, _) = drained(json!({"template": {"spec": {"terminationGracePeriod": "1m"}}})).await;
     let took = watcher.until("the instance ends", 2 * MINUTE, has_ended).await;
     assert!(took.as_secs() >= 45, "{took:?}");
+}
+
+/// No load balancer had it.
+#[tokio::test(start_paused = true)]
+async fn an_instance_that_has_not_become_a_node_ends_without_the_delay() {
+    let (watcher, claim) = with_booting_instance().await;
+    let delay = json!({"metadata": {"annotations": {annotation::TERMINATION_DELAY: "3m"}}});
+    watcher.world.patch(ResourceId::NODE_POOLS, "default", delay).unwrap();
+    // The watch shows it by then.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    watcher.until("the instance ends", MINUTE, has_ended).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,7 +2,8 @@
 
 use super::drain::{hide, run_pod, until_drained_and_gone};
 use k8s_openapi::api::core::v1::Node;
-use plimsoll_sim::apiserver::faults::RuleId;
+use plimsoll_model::names::label;
+use plimsoll_sim::apiserver::faults::{Distortion, RuleId, WatchMatcher};
 use plimsoll_sim::apiserver::store::{Part, Store, Write};
 use plimsoll_sim::apiserver::{Patch, ResourceId, object};
 use plimsoll_sim::plimsoll::Role;
@@ -65,6 +66,20 @@ async fn a_node_that_the_watch_does_not_show_is_waited_for_only_while_it_exists(
     assert_eq!(watcher.world.living_instances().len(), 1, "the Node exists");
     watcher.world.patch(ResourceId::NODES, &node, json!({"metadata": {"finalizers": null}})).unwrap();
     watcher.world.delete(ResourceId::NODES, &node).unwrap();
+    watcher.until("the claim is deleted", MINUTE, |world| is_over(world, &claim)).await;
+}
+
+/// Its own Node is gone.
+#[tokio::test(start_paused = true)]
+async fn a_node_of_another_instance_that_has_the_name_is_not_waited_for() {
+    let (watcher, _, claim, node) = with_hidden(Setup::default(), "nodes").await;
+    watcher.world.patch(ResourceId::NODES, &node, json!({"metadata": {"finalizers": null}})).unwrap();
+    watcher.world.delete(ResourceId::NODES, &node).unwrap();
+    let other = json!({"apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": node, "labels": {label::REGISTERED: "true"}},
+        "spec": {"providerID": "aws:///us-west-2a/i-00000000000000000"}});
+    watcher.world.apply_object(&other).unwrap();
+    watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
     watcher.until("the claim is deleted", MINUTE, |world| is_over(world, &claim)).await;
 }
 

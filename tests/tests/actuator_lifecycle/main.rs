@@ -7,6 +7,7 @@ mod budgets;
 mod counters;
 mod delay;
 mod drain;
+mod evictions;
 mod hidden;
 mod lost_nodes;
 mod prices;

@@ -119,7 +119,8 @@ async fn a_volume_of_a_pod_that_has_ended_is_waited_for() {
         let claim = world.get(ResourceId::NODE_CLAIMS, &claim);
         claim.is_some_and(|claim| object::condition_is_true(&claim, "VolumesDetached"))
     };
-    watcher.until("the volume is detached", MINUTE, is_detached).await;
+    // The list of attached volumes is a second old at most.
+    watcher.until("the volume is detached", Duration::from_secs(3), is_detached).await;
     watcher.until("claim, node and instance are deleted", 3 * MINUTE, is_gone).await;
 }
 
