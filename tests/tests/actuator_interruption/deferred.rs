@@ -1,6 +1,6 @@
 //! Notices for instances that no claim knows yet.
 
-use super::{begin, is_deleting, spot, waiting_messages};
+use super::{begin, is_deleting, queue, spot, waiting_messages};
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_sim::apiserver::faults::{Effect, Gate, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
@@ -94,6 +94,8 @@ async fn only_a_recent_notice_is_kept_and_only_while_a_claim_awaits_its_instance
     send_of_others(&watcher);
     tokio::time::sleep(5 * SECOND).await;
     assert_eq!(waiting_messages(&watcher.world), 1, "the recent Spot notice");
+    let counted = |result: &str| queue::handled(&watcher, "spot_interrupted", result);
+    assert_eq!((counted("kept"), counted("foreign")), (1, 3), "three of the Spot notices were not kept");
     tokio::time::sleep(100 * SECOND).await;
     assert_eq!(waiting_messages(&watcher.world), 1);
     // The queue delivers it every 20 s.

@@ -281,6 +281,10 @@ async fn what_cannot_be_read_and_what_is_not_ours_is_deleted_and_touches_nothing
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(waiting_messages(&watcher.world), 0);
     assert!(!object::is_deleting(&watcher.claim(&claim).unwrap()));
+    let results = [("unreadable", "deleted"), ("no_op", "ignored"), ("spot_interrupted", "foreign")];
+    let [unreadable, ignored, foreign] = results.map(|(kind, result)| queue::handled(&watcher, kind, result));
+    assert_eq!((unreadable, foreign), (1, 1));
+    assert!(ignored > 0, "instances that start cause such messages, too");
 }
 
 #[tokio::test(start_paused = true)]

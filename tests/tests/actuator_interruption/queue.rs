@@ -23,6 +23,11 @@ fn pauses(calls: &[Call]) -> Vec<i64> {
     calls.windows(2).map(|pair| pair[1].at.0 - pair[0].at.0).collect()
 }
 
+/// Messages of this kind that were handled with this result.
+pub(super) fn handled(watcher: &FakeWatcher, kind: &str, result: &str) -> u64 {
+    watcher.counted("plimsoll_actuator_interruption_messages_total", &[("kind", kind), ("result", result)])
+}
+
 fn fail_receives(watcher: &FakeWatcher, times: u32) {
     let unavailable = Effect::Refuse(CloudError::Unavailable { message: "no route to SQS".to_owned() });
     watcher.world.ec2.faults(|faults| faults.inject(Action::ReceiveMessage, unavailable, times));
