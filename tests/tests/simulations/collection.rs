@@ -273,4 +273,22 @@ async fn a_claim_counts_as_collected_only_when_it_is_deleted() {
     let gone = |world: &World| world.get(ResourceId::NODE_CLAIMS, &name).is_none();
     cluster.until("the claim is deleted", 3 * MINUTE, gone).await;
     assert_eq!(collected(), "1");
+    let leader = cluster.plimsoll.leader(Role::Actuator).unwrap();
+    let text = cluster.plimsoll.metrics(&leader).unwrap().encode().unwrap();
+    let mut disrupted = text.lines().filter(|line| line.starts_with("karpenter_nodeclaims_disrupted_total{"));
+    let is_its = |line: &str| line.contains("reason=\"garbage_collected\"") && line.ends_with(" 1");
+    assert!(disrupted.any(is_its), "{text}");
+}
+
+/// Nothing is known of such a claim.
+#[tokio::test(start_paused = true)]
+async fn a_claim_with_another_owner_is_not_collected() {
+    let (cluster, name, machine) = with_booting_instance().await;
+    let owner = json!({"metadata": {"annotations": {annotation::OWNER: "another"}}});
+    cluster.world.patch(ResourceId::NODE_CLAIMS, &name, owner).unwrap();
+    cluster.world.ec2.with(|cloud, now| cloud.terminate_instances(&[machine.id], now));
+    // A claim that does not register is given up after 15 minutes.
+    cluster.pass(8 * MINUTE).await;
+    let is_kept = cluster.world.get(ResourceId::NODE_CLAIMS, &name).is_some_and(|it| !object::is_deleting(&it));
+    assert!(is_kept, "{}", cluster.summary());
 }
