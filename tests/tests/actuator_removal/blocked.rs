@@ -1,9 +1,11 @@
 //! Events that say why nodes and NodePools are not disrupted.
 
-use plimsoll_model::names::annotation;
+use plimsoll_model::names::{annotation, lease};
+use plimsoll_sim::apiserver::ResourceId;
 use plimsoll_tests::fake_watcher::{FakeWatcher, wanted};
 use plimsoll_tests::{MINUTE, Setup};
 use serde_json::json;
+use std::time::Duration;
 
 #[tokio::test(start_paused = true)]
 async fn nodes_and_their_pool_say_why_they_are_not_disrupted() {
@@ -57,4 +59,31 @@ async fn a_node_says_what_its_pods_and_its_pool_do_not_allow() {
         let events = watcher.world.events_of("Node", node);
         assert!(events.iter().any(|event| event == expected), "{expected}: {events:?}");
     }
+}
+
+/// It decides then which nodes are disrupted.
+#[tokio::test(start_paused = true)]
+async fn no_node_says_why_it_is_not_disrupted_while_karpenter_leads() {
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (_, node) = watcher.node(&wanted("a-1")).await;
+    let karpenter = |holder: &str| {
+        let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": lease::KARPENTER, "namespace": "kube-system"},
+            "spec": {"holderIdentity": holder, "leaseDurationSeconds": 3600}});
+        watcher.world.apply_object(&lease).unwrap();
+    };
+    karpenter("karpenter-0");
+    // Its Lease is read every five seconds.
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let protected = json!({"metadata": {"annotations": {annotation::DO_NOT_DISRUPT: "true"}}});
+    watcher.world.patch(ResourceId::NODES, &node, protected).unwrap();
+    let is_told =
+        || watcher.world.events_of("Node", &node).iter().any(|event| event.starts_with("DisruptionBlocked: "));
+    // Nodes are looked at every five minutes.
+    tokio::time::sleep(6 * MINUTE).await;
+    assert!(!is_told());
+    karpenter("");
+    // It may return for a minute.
+    tokio::time::sleep(7 * MINUTE).await;
+    assert!(is_told());
 }

@@ -78,3 +78,22 @@ async fn a_node_whose_replacement_fails_soon_after_the_expiry_stays_for_another_
     until_undone(&watcher, &claim, &node, MINUTE).await;
     assert!(watcher.claim(&claim).is_some_and(|claim| !object::is_deleting(&claim)));
 }
+
+/// Plans count it, too. With 50 %, a node expires between half an hour and an hour after its creation.
+#[tokio::test(start_paused = true)]
+async fn nodes_expire_earlier_by_the_jitter_of_their_pool() {
+    let watcher = FakeWatcher::begin(Setup::with_pool(json!({"template": {"spec": {"expireAfter": "1h"}}}))).await;
+    let jitter = json!({"metadata": {"annotations": {annotation::EXPIRY_JITTER: "50%"}}});
+    watcher.world.patch(ResourceId::NODE_POOLS, "default", jitter).unwrap();
+    let mut nodes = Vec::new();
+    for action in ["a-1", "a-2", "a-3", "a-4"] {
+        nodes.push(watcher.node(&wanted(action)).await.1);
+    }
+    tokio::time::sleep(52 * MINUTE).await;
+    let mut accepted = 0;
+    for (number, node) in nodes.iter().enumerate() {
+        let outcome = watcher.remove(&format!("r-{number}"), node, DisruptionReason::Expired, None).await;
+        accepted += usize::from(outcome.status == OutcomeStatus::Accepted);
+    }
+    assert!(accepted > 0, "no node is 59 minutes old, and yet some have expired");
+}

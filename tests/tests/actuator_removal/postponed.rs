@@ -2,10 +2,11 @@
 
 use crate::undone::forbid_deletion;
 use crate::{is_postponed, is_tainted, of_node};
+use plimsoll_sim::apiserver::ResourceId;
 use plimsoll_sim::apiserver::faults::{Effect, Gate, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_tests::fake_watcher::{FakeWatcher, wanted};
-use plimsoll_tests::{MINUTE, Setup};
+use plimsoll_tests::{MINUTE, Setup, instance_of};
 use serde_json::json;
 use std::time::Duration;
 
@@ -30,6 +31,27 @@ async fn a_node_that_is_being_removed_gets_no_taint_of_a_postponed_removal() {
     watcher.until("the third node is tainted", MINUTE, |world| is_postponed(world, &third)).await;
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert!(!is_postponed(&watcher.world, &first));
+}
+
+/// A user deletes the other node. Its pods still come to new nodes.
+#[tokio::test(start_paused = true)]
+async fn a_node_keeps_the_taint_of_a_postponed_removal_while_another_node_is_deleted() {
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
+    let (_, next) = watcher.node(&wanted("a-2")).await;
+    // The deletion does not end.
+    let instance = instance_of(&watcher.world, &node);
+    watcher.world.ec2.with(|cloud, _| cloud.protect(&instance, true));
+    watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    // The plan consolidates, although its removal is rejected.
+    let mut plan = watcher.plan(&[], vec![of_node("r-1", "unknown")]).await;
+    plan.postponed_removals = vec![next.as_str().into()];
+    watcher.send(plan).await;
+    // All nodes are looked at once a minute.
+    watcher.until("the other node is tainted", 2 * MINUTE, |world| is_postponed(world, &next)).await;
+    // Without it, the plan counts for two minutes.
+    tokio::time::sleep(5 * MINUTE).await;
+    assert!(is_postponed(&watcher.world, &next));
 }
 
 /// The taints are not urgent, and other writes do not wait for hundreds of them.

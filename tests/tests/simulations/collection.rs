@@ -280,6 +280,23 @@ async fn a_claim_counts_as_collected_only_when_it_is_deleted() {
     assert!(disrupted.any(is_its), "{text}");
 }
 
+/// Somebody else keeps it.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_stays_after_its_deletion_counts_as_collected_once() {
+    let (cluster, name, machine) = with_booting_instance().await;
+    let finalizers = json!({"metadata": {"finalizers": ["karpenter.sh/termination", "example.com/wait"]}});
+    cluster.world.patch(ResourceId::NODE_CLAIMS, &name, finalizers).unwrap();
+    cluster.world.ec2.with(|cloud, now| cloud.terminate_instances(&[machine.id], now));
+    let is_deleting =
+        |world: &World| world.get(ResourceId::NODE_CLAIMS, &name).is_some_and(|claim| object::is_deleting(&claim));
+    // A claim that does not register is given up after 15 minutes.
+    cluster.until("the claim is deleted", 8 * MINUTE, is_deleting).await;
+    // Five more rounds.
+    cluster.pass(5 * MINUTE).await;
+    assert!(is_deleting(&cluster.world));
+    assert_eq!(metric(&cluster, "nodeclaims_collected_total{cause=\"instance_gone\"}"), "1");
+}
+
 /// Nothing is known of such a claim.
 #[tokio::test(start_paused = true)]
 async fn a_claim_with_another_owner_is_not_collected() {
