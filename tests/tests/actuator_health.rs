@@ -300,8 +300,8 @@ async fn a_node_with_a_bad_condition_is_replaced_once_it_is_no_longer_tolerated(
     assert!(!is_going(&watcher.world, &claim), "it is tolerated");
     watcher.until("the node is being removed", 2 * MINUTE, |world| is_going(world, &claim)).await;
     assert!(is_forced(&watcher.world, &claim));
-    // The actuator makes further writes.
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    // The drain changes claim and Node, which are looked at again.
+    tokio::time::sleep(Duration::from_secs(15)).await;
     let labels = [("nodepool", "default"), ("condition", "accelerated_hardware_ready")];
     assert_eq!(watcher.counted("karpenter_nodeclaims_unhealthy_disrupted_total", &labels), 1);
     let events = watcher.world.events_of("NodeClaim", &claim);
