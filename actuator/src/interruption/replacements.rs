@@ -180,6 +180,7 @@ fn launch_replacement(deps: &DrainDelay, claim: &NodeClaim, moves_volumes: bool)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plimsoll_api::node_claim::NodeClaimSpec;
 
     #[tokio::test]
     async fn existing_nodes_are_checked_for_one_claim_at_a_time_and_nobody_waits() {
@@ -193,5 +194,9 @@ mod tests {
         assert_eq!(failed.await, None, "it is checked again");
         assert_eq!([check("a").await, check("a").await], [Some(true); 2]);
         assert_eq!(check("b").await, Some(false), "the room is promised to the pods of the first claim");
+        let mut gone = NodeClaim::new("gone", NodeClaimSpec::default());
+        gone.metadata.uid = Some("a".to_owned());
+        pending.forget(&gone);
+        assert_eq!(check("c").await, Some(true), "its pods need no room any more");
     }
 }

@@ -123,7 +123,13 @@ async fn messages_are_left_to_karpenter_while_it_runs() {
 #[tokio::test(start_paused = true)]
 async fn a_notice_counts_with_its_node_and_its_pods() {
     let watcher = begin().await;
-    let (claim, _, instance) = with_pods(&watcher).await;
+    let (claim, node, instance) = with_pods(&watcher).await;
+    // A static pod ends with its node, so it does not count.
+    let proxy = json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "proxy", "annotations": {"kubernetes.io/config.mirror": "x"}},
+        "spec": {"nodeName": node, "containers": [{"name": "main", "image": "example.com/app:1"}]}});
+    watcher.world.apply_object(&proxy).unwrap();
+    tokio::time::sleep(2 * SECOND).await;
     interrupt(&watcher, &instance);
     until_going(&watcher, &claim, 2 * SECOND).await;
     tokio::time::sleep(2 * SECOND).await;
