@@ -9,7 +9,6 @@ pub use view::{CachedObjects, Cursor, Delta};
 
 use crate::guarded::Guarded;
 use futures::StreamExt;
-use index::Indexed;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::runtime::WatchStreamExt;
@@ -20,11 +19,11 @@ use parking_lot::Mutex;
 use plimsoll_api::{CapacityQuota, EC2NodeClass, NodeClaim, NodeOverlay, NodePool, Pod, SharedParts};
 use plimsoll_runtime::program::WATCH_SECONDS;
 use plimsoll_runtime::signal;
-use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::task::JoinSet;
 use trim::Trim;
 use unreadable::{Change, UnreadableObjects};
 use view::Writer;
@@ -179,56 +178,18 @@ impl ChangeSignal {
 impl Stores {
     /// Starts the watches as tasks. They run until `tasks` is dropped. The views are empty until [`Stores::wait_ready`]
     /// resolves.
-    pub fn start(client: &Client, tasks: &mut tokio::task::JoinSet<()>) -> Self {
+    pub fn start(client: &Client, tasks: &mut JoinSet<()>) -> Self {
         let state = Arc::new(WatchState::default());
-        let (claims, nodes, pods) = (CachedObjects::default(), CachedObjects::default(), CachedObjects::default());
-        let (pools, classes, budgets) = (CachedObjects::default(), CachedObjects::default(), CachedObjects::default());
-        let (quotas, overlays) = (CachedObjects::default(), CachedObjects::default());
         // Nodes and claims first, then pods: a skew between the watches must lead to too few launches rather than too
         // many.
-        tasks.spawn(reflect(
-            Api::all(client.clone()),
-            Writer::new(nodes.clone()),
-            WatchedKind::Node,
-            Arc::clone(&state),
-        ));
-        tasks.spawn(reflect(
-            Api::all(client.clone()),
-            Writer::new(claims.clone()),
-            WatchedKind::NodeClaim,
-            Arc::clone(&state),
-        ));
-        tasks.spawn(reflect(
-            Api::all(client.clone()),
-            Writer::new(pools.clone()),
-            WatchedKind::NodePool,
-            Arc::clone(&state),
-        ));
-        tasks.spawn(reflect(
-            Api::all(client.clone()),
-            Writer::new(classes.clone()),
-            WatchedKind::EC2NodeClass,
-            Arc::clone(&state),
-        ));
-        tasks.spawn(reflect(
-            Api::all(client.clone()),
-            Writer::new(budgets.clone()),
-            WatchedKind::PodDisruptionBudget,
-            Arc::clone(&state),
-        ));
-        tasks.spawn(reflect(
-            Api::all(client.clone()),
-            Writer::new(quotas.clone()),
-            WatchedKind::CapacityQuota,
-            Arc::clone(&state),
-        ));
-        tasks.spawn(reflect(
-            Api::all(client.clone()),
-            Writer::new(overlays.clone()),
-            WatchedKind::NodeOverlay,
-            Arc::clone(&state),
-        ));
-        tasks.spawn(reflect(Api::all(client.clone()), Writer::new(pods.clone()), WatchedKind::Pod, Arc::clone(&state)));
+        let nodes = start_watch(client, WatchedKind::Node, &state, tasks);
+        let claims = start_watch(client, WatchedKind::NodeClaim, &state, tasks);
+        let pools = start_watch(client, WatchedKind::NodePool, &state, tasks);
+        let classes = start_watch(client, WatchedKind::EC2NodeClass, &state, tasks);
+        let budgets = start_watch(client, WatchedKind::PodDisruptionBudget, &state, tasks);
+        let quotas = start_watch(client, WatchedKind::CapacityQuota, &state, tasks);
+        let overlays = start_watch(client, WatchedKind::NodeOverlay, &state, tasks);
+        let pods = start_watch(client, WatchedKind::Pod, &state, tasks);
         Self { claims, nodes, pods, pools, classes, budgets, quotas, overlays, state }
     }
 
@@ -276,12 +237,21 @@ impl Stores {
     }
 }
 
+/// Starts the watch of a kind as a task. Returns its view.
+fn start_watch<K: Trim>(
+    client: &Client,
+    kind: WatchedKind,
+    state: &Arc<WatchState>,
+    tasks: &mut JoinSet<()>,
+) -> CachedObjects<K> {
+    let view = CachedObjects::default();
+    tasks.spawn(reflect(Api::all(client.clone()), Writer::new(view.clone()), kind, Arc::clone(state)));
+    view
+}
+
 /// Keeps one view up to date for ever. The watcher lists again after errors, with back-off. An unreadable object is no
 /// error of the watch: the list would fail for ever.
-async fn reflect<K>(api: Api<Guarded<K>>, mut writer: Writer<K>, kind: WatchedKind, state: Arc<WatchState>)
-where
-    K: Trim<DynamicType = ()> + Indexed + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
-{
+async fn reflect<K: Trim>(api: Api<Guarded<K>>, mut writer: Writer<K>, kind: WatchedKind, state: Arc<WatchState>) {
     let config = watcher::Config::default().timeout(WATCH_SECONDS);
     let list_and_watch = move || {
         let mut parts = SharedParts::default();
@@ -343,7 +313,7 @@ impl Stores {
 }
 
 #[cfg(test)]
-impl<K: Indexed> CachedObjects<K> {
+impl<K: index::Indexed> CachedObjects<K> {
     /// Shows an object, as an event of the watch does.
     pub(crate) fn show(&self, object: K) {
         Writer::new(self.clone()).take(Event::Apply(object));

@@ -1,14 +1,19 @@
 //! Drops what no controller reads from cached objects, so that the cache of a large cluster stays small. Changes are
 //! written as merge patches of single fields, so that a dropped field is never overwritten.
 
+use super::index::Indexed;
 use crate::guarded::{self, PartialRead};
 use crate::pods::NOMINATION_FIELD_MANAGER;
 use k8s_openapi::api::core::v1::{Node, NodeStatus};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use plimsoll_api::{CapacityQuota, EC2NodeClass, NodeClaim, NodeOverlay, NodePool, Pod, SharedParts};
+use serde::de::DeserializeOwned;
+use std::fmt::Debug;
 
-/// An object whose unused fields can be dropped.
-pub(super) trait Trim: PartialRead {
+/// An object that is watched, and whose unused fields can be dropped.
+pub(super) trait Trim:
+    PartialRead<DynamicType = ()> + Indexed + Clone + DeserializeOwned + Debug + Send + Sync + 'static
+{
     /// Whether another provider manages the object. Such objects are not cached, so no controller touches them.
     fn is_foreign(&self) -> bool {
         false

@@ -110,7 +110,6 @@ mod tests {
     use super::*;
     use crate::stores::view::{CachedObjects, Writer};
     use plimsoll_api::{NodeClaim, NodePool};
-    use serde::de::DeserializeOwned;
     use serde_json::{Value, json};
 
     const UNREADABLE: &str = "2562048h";
@@ -138,7 +137,7 @@ mod tests {
         view: CachedObjects<K>,
     }
 
-    impl<K: Trim + crate::stores::index::Indexed + DeserializeOwned> Watch<K> {
+    impl<K: Trim> Watch<K> {
         fn new() -> Self {
             let view = CachedObjects::default();
             Self { unreadable: UnreadableObjects::default(), writer: Writer::new(view.clone()), view }
