@@ -97,10 +97,8 @@ pub(crate) fn show(
     rollout: Option<&Rollout>,
 ) {
     let Some(rollout) = rollout else {
-        if condition::get(conditions, ROLLOUT_PROGRESSING).is_some() {
-            // No other condition depends on it, so it can be cleared.
-            let _cleared = CONDITIONS.clear(conditions, moment, ROLLOUT_PROGRESSING);
-        }
+        // No other condition depends on it, so it can be cleared.
+        let _cleared = CONDITIONS.clear(conditions, moment, ROLLOUT_PROGRESSING);
         return;
     };
     let progress = rollout.progress;

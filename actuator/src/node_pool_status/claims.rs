@@ -196,7 +196,7 @@ type Conditions = Vec<k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition>
 
 /// Clears a condition. No other condition depends on it.
 fn clear(conditions: &mut Conditions, moment: Moment, name: &str) -> bool {
-    condition::get(conditions, name).is_some() && CONDITIONS.clear(conditions, moment, name).unwrap_or(false)
+    CONDITIONS.clear(conditions, moment, name).unwrap_or(false)
 }
 
 /// Whether the node had no pod event for long enough; otherwise the time when it will have, if ever.
