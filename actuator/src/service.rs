@@ -122,7 +122,7 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
     let actuator_metrics = ActuatorMetrics::new(&metrics)?;
     let sources = Sources {
         stores: stores.clone(),
-        catalogs: crate::state::catalogs::Catalogs::new(),
+        catalogs: crate::state::catalogs::Catalogs::default(),
         insufficient_capacity: Arc::default(),
         zonal_shifts: crate::state::zonal_shifts::ZonalShifts::default(),
         clock,

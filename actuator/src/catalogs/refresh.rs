@@ -282,7 +282,7 @@ mod tests {
             memory: DiscoveredMemory::default(),
             lacking: Lacking { in_groups: Vec::new(), full_subnets: BTreeMap::new() },
             shifted_zones: BTreeSet::new(),
-            catalogs: Catalogs::new(),
+            catalogs: Catalogs::default(),
         };
         let condition = json!({"type": "Ready", "status": "True", "reason": "", "message": "",
             "lastTransitionTime": "2026-01-01T00:00:00Z"});

@@ -37,7 +37,7 @@ pub struct CatalogEntry {
 pub type Entries = Arc<BTreeMap<String, Arc<CatalogEntry>>>;
 
 /// The catalogs of all node classes. Clones share the same state.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Catalogs {
     entries: watch::Sender<Entries>,
     /// Live catalogs by id, so that node classes with equal content share one.
@@ -52,19 +52,7 @@ impl CatalogEntry {
     }
 }
 
-impl Default for Catalogs {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Catalogs {
-    /// Creates an empty set.
-    #[must_use]
-    pub fn new() -> Self {
-        Self { entries: watch::Sender::new(Entries::default()), interned: Arc::default() }
-    }
-
     /// The entry of a node class.
     #[must_use]
     pub fn get(&self, node_class: &str) -> Option<Arc<CatalogEntry>> {
@@ -161,7 +149,7 @@ mod tests {
 
     #[test]
     fn subscribers_are_notified_only_of_differences() {
-        let catalogs = Catalogs::new();
+        let catalogs = Catalogs::default();
         let mut heard = catalogs.subscribe();
         catalogs.replace([("default".to_owned(), entry(1, "a"))].into());
         assert!(heard.has_changed().unwrap());
@@ -176,7 +164,7 @@ mod tests {
 
     #[test]
     fn equal_catalogs_are_shared() {
-        let catalogs = Catalogs::new();
+        let catalogs = Catalogs::default();
         let two = [("one", "a"), ("two", "a"), ("three", "b")];
         catalogs.replace(two.into_iter().map(|(name, region)| (name.to_owned(), entry(1, region))).collect());
         let of = |name: &str| catalogs.get(name).unwrap().catalog.clone().unwrap().1;
@@ -186,7 +174,7 @@ mod tests {
 
     #[test]
     fn catalogs_that_no_class_has_any_more_are_forgotten() {
-        let catalogs = Catalogs::new();
+        let catalogs = Catalogs::default();
         for (generation, region) in [(1, "a"), (2, "b"), (3, "c")] {
             catalogs.replace([("default".to_owned(), entry(generation, region))].into());
         }

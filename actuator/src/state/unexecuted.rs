@@ -17,18 +17,12 @@ pub(crate) struct Intent {
 }
 
 /// Actions of plans that were not executed while paused. Clones share them.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Unexecuted {
     /// Those of the latest plan.
-    pub(crate) latest: Arc<watch::Sender<Option<Intent>>>,
+    pub(crate) latest: watch::Sender<Option<Intent>>,
     /// Those of all plans of the period of the shadow report.
     pub(crate) proposals: Arc<Mutex<Proposals>>,
-}
-
-impl Default for Unexecuted {
-    fn default() -> Self {
-        Self { latest: Arc::new(watch::Sender::new(None)), proposals: Arc::default() }
-    }
 }
 
 impl Unexecuted {

@@ -18,15 +18,9 @@ pub const AUTOSHIFT_VALID: Millis = Millis::from_seconds(3600);
 type Shifts = BTreeMap<String, Timestamp>;
 
 /// The shifted zones. Clones share the same state.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct ZonalShifts {
     shifts: watch::Sender<Arc<Shifts>>,
-}
-
-impl Default for ZonalShifts {
-    fn default() -> Self {
-        Self { shifts: watch::Sender::new(Arc::default()) }
-    }
 }
 
 impl ZonalShifts {
