@@ -75,7 +75,6 @@ mod tests {
             capacity_type: CapacityType::Spot,
             capacity_reservation_id: None,
             partition: None,
-            private_dns_name: String::new(),
             launched: START,
             tags: tags.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
         }

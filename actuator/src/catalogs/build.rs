@@ -41,7 +41,6 @@ pub(super) fn entry(
     });
     let (unsent, catalog) = if is_looked_up(class) { (None, catalog) } else { (catalog, None) };
     CatalogEntry {
-        node_class: class.metadata.name.clone().unwrap_or_default(),
         generation: class.metadata.generation.unwrap_or(0),
         catalog: catalog.map(|catalog| (catalog.id(), Arc::new(catalog))),
         is_provisional: facts.region.as_ref().is_none_or(|region| region.builtin),

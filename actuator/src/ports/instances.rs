@@ -72,8 +72,6 @@ pub struct Instance {
     pub capacity_reservation_id: Option<String>,
     /// Partition of its placement group, once EC2 has chosen one.
     pub partition: Option<u32>,
-    /// Private DNS name; empty if there is none yet.
-    pub private_dns_name: String,
     /// When it was launched.
     pub launched: Timestamp,
     /// Tags.

@@ -27,10 +27,6 @@ pub struct Subnet {
     pub zone_id: String,
     /// Free IPv4 addresses.
     pub free_ipv4_addresses: u32,
-    /// VPC.
-    pub vpc_id: String,
-    /// Whether instances get a public address.
-    pub assigns_public_ip: bool,
     /// Tags.
     pub tags: Tags,
 }
@@ -42,8 +38,6 @@ pub struct SecurityGroup {
     pub id: String,
     /// Name.
     pub name: String,
-    /// VPC.
-    pub vpc_id: String,
     /// Tags.
     pub tags: Tags,
 }
@@ -70,8 +64,6 @@ pub struct Image {
     pub created: Timestamp,
     /// Whether the image is deprecated.
     pub deprecated: bool,
-    /// Root device, such as `/dev/xvda`.
-    pub root_device_name: String,
     /// Tags.
     pub tags: Tags,
 }

@@ -138,10 +138,8 @@ mod tests {
             let catalog = Some((catalog.id(), Arc::new(catalog)));
             let generation =
                 i64::try_from(sent.len()).unwrap() + sent.values().map(|entry| entry.generation).sum::<i64>();
-            let node_class = "default".to_owned();
             let (is_provisional, offered, unsent) = (false, Arc::default(), None);
-            let entry =
-                CatalogEntry { node_class, generation, catalog, is_provisional, offered, unsent, problem: None };
+            let entry = CatalogEntry { generation, catalog, is_provisional, offered, unsent, problem: None };
             let now = Arc::new([("default".to_owned(), Arc::new(entry))].into());
             let [update] = differences(&sent, &now, &mut known_ids).try_into().unwrap();
             assert_eq!(update.catalog.is_some(), is_sent, "{region}");

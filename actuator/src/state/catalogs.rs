@@ -16,8 +16,6 @@ pub type OfferedTypes = Arc<BTreeMap<String, BTreeSet<String>>>;
 /// The catalog of one node class.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CatalogEntry {
-    /// The node class by name.
-    pub node_class: String,
     /// `metadata.generation` of the node class that the catalog was built from.
     pub generation: i64,
     /// The catalog with its id; `None` if there is none, see `problem`.
@@ -128,7 +126,6 @@ pub(crate) mod fixtures {
     /// The entry of the node class `default`.
     pub(super) fn entry(generation: i64, catalog: Catalog) -> CatalogEntry {
         CatalogEntry {
-            node_class: "default".to_owned(),
             generation,
             catalog: Some((catalog.id(), Arc::new(catalog))),
             is_provisional: false,

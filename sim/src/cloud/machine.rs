@@ -93,7 +93,6 @@ impl Machine {
             capacity_type: self.capacity_type,
             capacity_reservation_id: self.capacity_reservation_id.clone(),
             partition: self.partition,
-            private_dns_name: self.private_dns_name.clone(),
             launched: self.launched,
             tags: self.tags.clone(),
         }

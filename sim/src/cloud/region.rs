@@ -55,18 +55,11 @@ impl Cloud {
                     zone: zone.name.clone(),
                     zone_id: zone.id.clone(),
                     free_ipv4_addresses: FREE_ADDRESSES,
-                    vpc_id: "vpc-1".to_owned(),
-                    assigns_public_ip: false,
                     tags: discovered.clone(),
                 };
                 cloud.subnets.insert(subnet.id.clone(), subnet);
             }
-            let group = SecurityGroup {
-                id: format!("sg-{network}"),
-                name: network.clone(),
-                vpc_id: "vpc-1".to_owned(),
-                tags: discovered,
-            };
+            let group = SecurityGroup { id: format!("sg-{network}"), name: network.clone(), tags: discovered };
             cloud.security_groups.insert(group.id.clone(), group);
         }
         cloud.publish_images();
@@ -120,7 +113,6 @@ impl Cloud {
             architecture: architecture.to_owned(),
             created: IMAGE_CREATED,
             deprecated: false,
-            root_device_name: "/dev/xvda".to_owned(),
             tags: Tags::new(),
         };
         self.images.insert(id.to_owned(), image);

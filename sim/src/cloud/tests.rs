@@ -57,8 +57,6 @@ fn cloud(settings: Settings) -> Cloud {
             zone: zone.to_owned(),
             zone_id: format!("id-{zone}"),
             free_ipv4_addresses: 100,
-            vpc_id: "vpc".to_owned(),
-            assigns_public_ip: false,
             tags: Tags::new(),
         };
         cloud.subnets.insert(subnet.id.clone(), subnet);
@@ -69,7 +67,6 @@ fn cloud(settings: Settings) -> Cloud {
         architecture: "x86_64".to_owned(),
         created: START,
         deprecated: false,
-        root_device_name: "/dev/xvda".to_owned(),
         tags: Tags::new(),
     };
     cloud.images.insert(image.id.clone(), image);

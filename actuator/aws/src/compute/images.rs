@@ -59,7 +59,6 @@ fn image(item: aws_sdk_ec2::types::Image, now: i64) -> Option<Image> {
         architecture: item.architecture.map(|it| it.as_str().to_owned()).unwrap_or_default(),
         created: Timestamp(at(item.creation_date.as_ref()).unwrap_or(i64::MIN)),
         deprecated: at(item.deprecation_time.as_ref()).is_some_and(|deprecated| deprecated <= now),
-        root_device_name: item.root_device_name.unwrap_or_default(),
         tags: from_tags(item.tags),
     })
 }

@@ -69,7 +69,6 @@ fn instance(item: aws_sdk_ec2::types::Instance) -> Option<Instance> {
         },
         capacity_reservation_id: item.capacity_reservation_id,
         partition: partition.and_then(|number| u32::try_from(number).ok()).filter(|number| *number > 0),
-        private_dns_name: item.private_dns_name.unwrap_or_default(),
         launched: Timestamp(item.launch_time.and_then(|at| at.to_millis().ok()).unwrap_or(0)),
         tags: from_tags(item.tags),
     })

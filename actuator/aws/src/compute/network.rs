@@ -31,8 +31,6 @@ pub(super) async fn subnets(client: &aws_sdk_ec2::Client, terms: &[SelectorTerm]
                 zone,
                 zone_id: item.availability_zone_id.unwrap_or_default(),
                 free_ipv4_addresses: item.available_ip_address_count.and_then(|it| u32::try_from(it).ok()).unwrap_or(0),
-                vpc_id: item.vpc_id.unwrap_or_default(),
-                assigns_public_ip: item.map_public_ip_on_launch.unwrap_or(false),
                 tags: from_tags(item.tags),
             });
         }
@@ -53,12 +51,8 @@ pub(super) async fn security_groups(
         while let Some(item) = items.next().await {
             let item = item.map_err(classify)?;
             let Some(id) = item.group_id else { continue };
-            groups.push(SecurityGroup {
-                id,
-                name: item.group_name.unwrap_or_default(),
-                vpc_id: item.vpc_id.unwrap_or_default(),
-                tags: from_tags(item.tags),
-            });
+            let name = item.group_name.unwrap_or_default();
+            groups.push(SecurityGroup { id, name, tags: from_tags(item.tags) });
         }
     }
     groups.sort();

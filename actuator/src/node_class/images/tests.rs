@@ -9,7 +9,6 @@ fn image(id: &str, name: &str, created: i64, architecture: &str) -> Image {
         architecture: architecture.to_owned(),
         created: Timestamp(created),
         deprecated: false,
-        root_device_name: String::new(),
         tags: BTreeMap::new(),
     }
 }
