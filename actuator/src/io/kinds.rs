@@ -12,20 +12,13 @@ use std::fmt::Debug;
 pub(crate) trait WritableKind:
     PartialRead<DynamicType = ()> + Serialize + DeserializeOwned + Clone + Debug + PartialEq
 {
-    /// The API of objects in a namespace, or of all objects of a cluster-scoped kind.
-    fn api(client: &Client, namespace: Option<&str>) -> Api<Self>;
-
-    /// The same API for objects that may be unreadable.
+    /// The API of objects in a namespace, or of all objects of a cluster-scoped kind. They may be unreadable.
     fn guarded_api(client: &Client, namespace: Option<&str>) -> Api<Guarded<Self>>;
 }
 
 macro_rules! cluster_scoped {
     ($($kind:ty),+) => {
         $(impl WritableKind for $kind {
-            fn api(client: &Client, _namespace: Option<&str>) -> Api<Self> {
-                Api::all(client.clone())
-            }
-
             fn guarded_api(client: &Client, _namespace: Option<&str>) -> Api<Guarded<Self>> {
                 Api::all(client.clone())
             }
@@ -36,10 +29,6 @@ macro_rules! cluster_scoped {
 macro_rules! namespaced {
     ($($kind:ty),+) => {
         $(impl WritableKind for $kind {
-            fn api(client: &Client, namespace: Option<&str>) -> Api<Self> {
-                Api::namespaced(client.clone(), namespace.unwrap_or("default"))
-            }
-
             fn guarded_api(client: &Client, namespace: Option<&str>) -> Api<Guarded<Self>> {
                 Api::namespaced(client.clone(), namespace.unwrap_or("default"))
             }

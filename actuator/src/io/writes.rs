@@ -4,6 +4,7 @@ use super::kinds::WritableKind;
 use super::patch::difference;
 use super::{Action, RateLimiter};
 use crate::fencing::{CLUSTER_CALL, Fence, NotAllowed};
+use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
@@ -200,12 +201,13 @@ impl Writes {
 
     /// Creates a NodeClaim in a single attempt. The caller interprets the error.
     pub(crate) async fn create_claim(&self, claim: &NodeClaim) -> Result<kube::Result<NodeClaim>, NotAllowed> {
-        self.fence.run(CLUSTER_CALL, self.api_of(claim).create(&PostParams::default(), claim)).await
+        let claims: Api<NodeClaim> = Api::all(self.client.clone());
+        self.fence.run(CLUSTER_CALL, claims.create(&PostParams::default(), claim)).await
     }
 
     /// Creates a ConfigMap in a single attempt.
     pub(crate) async fn create_config_map(&self, map: &ConfigMap) -> Result<(), WriteError> {
-        self.fence.run(CLUSTER_CALL, self.api_of(map).create(&PostParams::default(), map)).await??;
+        self.fence.run(CLUSTER_CALL, self.namespaced_api(map).create(&PostParams::default(), map)).await??;
         Ok(())
     }
 
@@ -219,7 +221,7 @@ impl Writes {
             "metadata": {"name": name, "namespace": pod.metadata.namespace},
             "deleteOptions": {"preconditions": {"uid": pod.metadata.uid}},
         });
-        let (api, params) = (self.api_of(pod), PostParams::default());
+        let (api, params) = (self.namespaced_api(pod), PostParams::default());
         let call = api.create_subresource::<Value, Value>("eviction", name, &params, &eviction);
         Ok(self.fence.run(CLUSTER_CALL, call).await?.map(|_| ()))
     }
@@ -234,7 +236,7 @@ impl Writes {
         let name = pod.metadata.name.as_deref().unwrap_or_default();
         self.rate_limiter.take(Action::Nominate).await;
         let (params, patch) = (PatchParams::apply(manager), Patch::Apply(config));
-        self.fence.run(CLUSTER_CALL, self.api_of(pod).patch_status(name, &params, &patch)).await
+        self.fence.run(CLUSTER_CALL, self.namespaced_api(pod).patch_status(name, &params, &patch)).await
     }
 
     /// Binds a pod to a node unless the pod was recreated, rate limited. The caller interprets the error.
@@ -246,7 +248,7 @@ impl Writes {
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         });
         self.rate_limiter.take(Action::Bind).await;
-        let (api, params) = (self.api_of(pod), PostParams::default());
+        let (api, params) = (self.namespaced_api(pod), PostParams::default());
         let call = api.create_subresource::<Value, Value>("binding", name, &params, &binding);
         Ok(self.fence.run(CLUSTER_CALL, call).await?.map(|_| ()))
     }
@@ -265,7 +267,7 @@ impl Writes {
 
     /// The live CapacityBuffer with that name.
     pub(crate) async fn read_buffer(&self, namespace: &str, name: &str) -> Result<Option<CapacityBuffer>, WriteError> {
-        self.read(&CapacityBuffer::api(&self.client, Some(namespace)), name).await
+        self.read(&Api::namespaced(self.client.clone(), namespace), name).await
     }
 
     /// The live PersistentVolumeClaim with that name.
@@ -298,8 +300,9 @@ impl Writes {
         Ok(self.fence.run(CLUSTER_CALL, api.get_opt(name)).await??)
     }
 
-    fn api_of<K: WritableKind>(&self, object: &K) -> Api<K> {
-        K::api(&self.client, object.meta().namespace.as_deref())
+    /// The API of the objects in the same namespace.
+    fn namespaced_api<K: Resource<DynamicType = (), Scope = NamespaceResourceScope>>(&self, object: &K) -> Api<K> {
+        Api::namespaced(self.client.clone(), object.meta().namespace.as_deref().unwrap_or("default"))
     }
 
     /// A [`ObjectPart::Notice`] is written even while writes are paused.
