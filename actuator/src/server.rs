@@ -92,7 +92,7 @@ impl ActuatorService for Server {
         request: Request<wire::WatchCatalogRequest>,
     ) -> Result<Response<Self::WatchCatalogStream>, Status> {
         let leader = self.leader(&request)?;
-        Ok(Response::new(catalog::watch(&leader, request.into_inner(), self.stop.clone())))
+        Ok(Response::new(catalog::watch(leader, request.into_inner(), self.stop.clone())))
     }
 
     async fn watch_ledger(
@@ -100,7 +100,7 @@ impl ActuatorService for Server {
         request: Request<wire::WatchLedgerRequest>,
     ) -> Result<Response<Self::WatchLedgerStream>, Status> {
         let leader = self.leader(&request)?;
-        Ok(Response::new(ledger::watch(&leader, self.stop.clone())))
+        Ok(Response::new(ledger::watch(leader, self.stop.clone())))
     }
 }
 
@@ -116,16 +116,16 @@ fn refused(error: &NotAllowed) -> Status {
 
 /// Spawns `work` to produce a response stream. It ends with the call, the term or the process, whichever is first.
 fn streaming<T: Send + 'static, Work>(
-    deps: &Leader,
+    deps: Leader,
     stop: CancellationToken,
-    work: impl FnOnce(tokio::sync::mpsc::Sender<Result<T, Status>>) -> Work,
+    work: impl FnOnce(Leader, tokio::sync::mpsc::Sender<Result<T, Status>>) -> Work,
 ) -> Responses<T>
 where
     Work: Future<Output = Result<(), Status>> + Send + 'static,
 {
     let (sender, receiver) = tokio::sync::mpsc::channel(STREAM_QUEUE);
     let (lost, closed) = (deps.fence.lost(), sender.clone());
-    let work = work(sender.clone());
+    let work = work(deps, sender.clone());
     tokio::spawn(async move {
         let end = tokio::select! {
             biased;

@@ -15,13 +15,11 @@ use tokio_util::sync::CancellationToken;
 const MAX_KNOWN: usize = 1024;
 
 pub(super) fn watch(
-    deps: &Leader,
+    deps: Leader,
     request: wire::WatchCatalogRequest,
     stop: CancellationToken,
 ) -> Responses<wire::WatchCatalogResponse> {
-    let inner = deps.clone();
-    streaming(deps, stop, move |sender| async move {
-        let deps = inner;
+    streaming(deps, stop, move |deps, sender| async move {
         let mut known_ids: BTreeSet<String> = request.known_catalog_ids.into_iter().take(MAX_KNOWN).collect();
         let mut entries = deps.catalogs.subscribe();
         let mut ledger = deps.ledger.subscribe();

@@ -115,7 +115,7 @@ pub(super) async fn execute(
     let ids = plan.launches.iter().map(|launch| &launch.action_id);
     let ids: Vec<ActionId> =
         ids.chain(plan.terminations.iter().map(|termination| &termination.action_id)).cloned().collect();
-    Ok(stream_outcomes(&deps, ids, context.driver, stop))
+    Ok(stream_outcomes(deps, ids, context.driver, stop))
 }
 
 /// Records when pods without a node were first planned.
@@ -296,14 +296,12 @@ fn count(deps: &Leader, outcome: &str) {
 
 /// Streams outcomes of these actions until all are final or another watcher is the driver.
 fn stream_outcomes(
-    deps: &Leader,
+    deps: Leader,
     actions: Vec<ActionId>,
     driver: Driver,
     stop: CancellationToken,
 ) -> Responses<wire::ExecuteResponse> {
-    let inner = deps.clone();
-    streaming(deps, stop, move |sender| async move {
-        let deps = inner;
+    streaming(deps, stop, move |deps, sender| async move {
         let until = Instant::now() + MAX_STREAM_DURATION;
         let (mut posted, mut ledger) = (deps.outcomes.subscribe(), deps.ledger.subscribe());
         let mut open: BTreeMap<ActionId, usize> = actions.into_iter().map(|action| (action, 0)).collect();

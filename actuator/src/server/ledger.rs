@@ -31,10 +31,8 @@ struct SentState {
     reservations: Vec<ReservationCount>,
 }
 
-pub(super) fn watch(deps: &Leader, stop: CancellationToken) -> Responses<wire::WatchLedgerResponse> {
-    let inner = deps.clone();
-    streaming(deps, stop, move |sender| async move {
-        let deps = inner;
+pub(super) fn watch(deps: Leader, stop: CancellationToken) -> Responses<wire::WatchLedgerResponse> {
+    streaming(deps, stop, move |deps, sender| async move {
         let mut changed = deps.ledger.subscribe();
         let mut sent = SentState::default();
         loop {
