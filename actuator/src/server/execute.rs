@@ -188,14 +188,8 @@ fn drop_unneeded(
 fn start(deps: &Leader, admitted: Vec<Admitted>, cycle_id: &str, slots: &mut QueueSlots<'_>, received: Instant) {
     for launch in &admitted {
         count(deps, "accepted");
-        deps.outcomes.post(Outcome {
-            action_id: launch.launch.action_id.clone(),
-            status: OutcomeStatus::Accepted,
-            reason: None,
-            message: String::new(),
-            node_claim: Some(launch.claim.clone()),
-            ledger: deps.ledger.position(),
-        });
+        let accepted = outcome(deps, &launch.launch, OutcomeStatus::Accepted, None, String::new());
+        deps.outcomes.post(Outcome { node_claim: Some(launch.claim.clone()), ..accepted });
     }
     let (groups, refused) = admit::group(&deps.admission, admitted, cycle_id);
     for (admitted, error) in refused {
@@ -220,14 +214,7 @@ fn withdraw_launch(deps: &Leader, admitted: &Admitted, error: &RequestError) {
         ledger.gone(&admitted.claim);
     });
     deps.ledger.not_launching(&admitted.claim);
-    deps.outcomes.post(Outcome {
-        action_id: admitted.launch.action_id.clone(),
-        status: OutcomeStatus::Failed,
-        reason: Some(reason),
-        message: error.to_string(),
-        node_claim: None,
-        ledger: deps.ledger.position(),
-    });
+    deps.outcomes.post(outcome(deps, &admitted.launch, OutcomeStatus::Failed, Some(reason), error.to_string()));
 }
 
 /// Pods of the plan's launches that need no launch, with the reason, from the watch cache. A pod that the cache does not
