@@ -2,19 +2,16 @@
 
 use super::view::{ClusterView, pool_of, resource_type, units};
 use crate::nodes::is_ready;
-use crate::state::capacity::capacity;
+use crate::state::capacity::{capacity, shown};
 use k8s_openapi::api::core::v1::Node;
 use plimsoll_api::budget::DisruptionReason;
 use plimsoll_api::{NodeClaim, NodePool};
 use plimsoll_model::money::MicroUsdPerHour;
-use plimsoll_model::names::{NODES_RESOURCE, annotation};
+use plimsoll_model::names::annotation;
 use plimsoll_model::resources::Resources;
 use plimsoll_runtime::metrics::scrape::{Labels, Samples, Scraped};
 use plimsoll_runtime::metrics::{Metrics, MetricsError};
 use std::collections::BTreeMap;
-
-/// Resources that every pool shows, even if it has none.
-const ALWAYS_SHOWN: [&str; 5] = ["cpu", "memory", "pods", "ephemeral-storage", NODES_RESOURCE];
 
 /// Metrics of NodePools. Clones share them.
 #[derive(Debug, Clone)]
@@ -91,9 +88,7 @@ impl PoolMetrics {
         for (name, limit) in plimsoll_snapshot::limits(pool).unwrap_or_default().iter() {
             samples.put(&self.limit, &of_resource(name), units(name, limit));
         }
-        let mut usage = sums.usage.clone();
-        ALWAYS_SHOWN.iter().for_each(|name| usage.set(name, sums.usage.get(name)));
-        for (name, amount) in usage.iter() {
+        for (name, amount) in shown(&sums.usage).iter() {
             samples.put(&self.usage, &of_resource(name), units(name, amount));
         }
     }

@@ -1,12 +1,11 @@
 //! Metrics of Nodes.
 
 use super::view::{ClusterView, label_of, pool_of, resource_type, seconds_between, units};
+use crate::state::capacity::amounts;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Node};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use plimsoll_api::{NodeClaim, Pod};
+use plimsoll_api::{NodeClaim, Pod, ResourceList};
 use plimsoll_model::names::label;
-use plimsoll_model::quantity::parse_resources;
 use plimsoll_model::resources::{PODS, Resources};
 use plimsoll_runtime::metrics::scrape::{Labels, Samples, Scraped};
 use plimsoll_runtime::metrics::summary::Summaries;
@@ -227,8 +226,8 @@ fn limits_of(container: &Container) -> Resources {
     read(container.resources.as_ref().and_then(|resources| resources.limits.as_ref()))
 }
 
-fn read(list: Option<&BTreeMap<String, Quantity>>) -> Resources {
-    parse_resources(list.into_iter().flatten().map(|(name, quantity)| (name, &quantity.0))).unwrap_or_default()
+fn read(list: Option<&ResourceList>) -> Resources {
+    list.map(amounts).unwrap_or_default()
 }
 
 #[cfg(test)]

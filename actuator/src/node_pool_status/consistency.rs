@@ -1,12 +1,12 @@
 //! Whether a Node has the capacity that its claim expects. Pure functions.
 
+use crate::state::capacity::amounts;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use plimsoll_api::NodeClaim;
 use plimsoll_api::condition::node_claim::{CONDITIONS, CONSISTENT_STATE_FOUND};
 use plimsoll_api::condition::{Moment, Status};
-use plimsoll_api::{NodeClaim, ResourceList};
-use plimsoll_model::quantity::{format_amount, parse_resources};
-use plimsoll_model::resources::Resources;
+use plimsoll_model::quantity::format_amount;
 
 /// Share of the expected capacity that a Node must have at least.
 const MIN_PERCENT: i64 = 90;
@@ -17,9 +17,9 @@ const MIN_PERCENT: i64 = 90;
 /// The resources of which the Node has too little.
 pub(super) fn check(claim: &NodeClaim, node: &Node) -> Result<(), String> {
     let (Some(status), Some(resources)) = (&claim.status, &claim.spec.resources) else { return Ok(()) };
-    let requests = read(&resources.requests);
-    let expected = read(&status.capacity);
-    let found = node.status.as_ref().and_then(|status| status.capacity.as_ref()).map(read).unwrap_or_default();
+    let requests = amounts(&resources.requests);
+    let expected = amounts(&status.capacity);
+    let found = node.status.as_ref().and_then(|status| status.capacity.as_ref()).map(amounts).unwrap_or_default();
     let requested = requests.iter().filter(|(_, amount)| *amount > 0).map(|(name, _)| name);
     let missing = requested.filter_map(|name| {
         let (found, expected) = (found.get(name), expected.get(name));
@@ -40,11 +40,6 @@ pub(super) fn show(conditions: &mut Vec<Condition>, moment: Moment, result: &Res
             CONDITIONS.set(conditions, moment, CONSISTENT_STATE_FOUND, Status::False, reason, message)
         }
     }
-}
-
-/// Amounts that can be read. An unreadable list, which the API server would reject, is empty.
-fn read(list: &ResourceList) -> Resources {
-    parse_resources(list.iter().map(|(name, amount)| (name.as_str(), amount.0.as_str()))).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use crate::events::{Note, object, reason};
 use crate::io::{ObjectPart, WriteError};
 use crate::node_pool_status::{NodePoolStatus, hash};
 use crate::rollout::{self, Halt};
-use crate::state::capacity::capacity;
+use crate::state::capacity::{self, capacity};
 use crate::state::registrations as health;
 use crate::stores::WatchedKind;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -24,8 +24,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Resources that every pool's status lists, even if zero.
-const ALWAYS_SHOWN: [&str; 4] = ["cpu", "memory", "pods", "ephemeral-storage"];
 /// Minimum interval between writes for a pool whose nodes come and go by the hundred.
 const MIN_WRITE_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -173,10 +171,7 @@ fn class_ready(class: Option<&EC2NodeClass>) -> (Status, String, String) {
 }
 
 fn shown(has: &Resources) -> ResourceList {
-    let mut whole = has.clone();
-    for name in ALWAYS_SHOWN.into_iter().chain([NODES_RESOURCE]) {
-        whole.set(name, has.get(name));
-    }
+    let whole = capacity::shown(has);
     whole.iter().map(|(name, amount)| (name.to_owned(), Quantity(format_amount(name, amount)))).collect()
 }
 

@@ -1,4 +1,4 @@
-//! What a NodeClaim counts for. Pure functions.
+//! What a NodeClaim counts for, and what is shown of the sum. Pure functions.
 
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
@@ -6,21 +6,30 @@ use plimsoll_api::{NodeClaim, ResourceList};
 use plimsoll_model::names::{NODES_RESOURCE, USD_PER_HOUR_RESOURCE, label};
 use plimsoll_model::quantity::parse_resources;
 use plimsoll_model::resources::Resources;
-use std::collections::BTreeMap;
+
+/// Resources that are shown of every NodePool, even if its nodes have none.
+const ALWAYS_SHOWN: [&str; 5] = ["cpu", "memory", "pods", "ephemeral-storage", NODES_RESOURCE];
+
+/// The amounts of a list. An unreadable list, which the API server would reject, is empty.
+pub(crate) fn amounts(list: &ResourceList) -> Resources {
+    parse_resources(list.iter().map(|(name, amount)| (name.as_str(), amount.0.as_str()))).unwrap_or_default()
+}
+
+/// What is shown of the resources of a NodePool's nodes.
+pub(crate) fn shown(sum: &Resources) -> Resources {
+    let mut shown = sum.clone();
+    ALWAYS_SHOWN.iter().for_each(|name| shown.set(name, sum.get(name)));
+    shown
+}
 
 /// The capacity of an initialized Node, and its price. Before that, the claim's capacity fills in what the Node does
 /// not report.
 pub(crate) fn capacity(claim: &NodeClaim, node: Option<&Node>) -> Resources {
-    let read = |list: &ResourceList| {
-        let texts: BTreeMap<&str, &str> =
-            list.iter().map(|(name, amount)| (name.as_str(), amount.0.as_str())).collect();
-        parse_resources(&texts).unwrap_or_default()
-    };
-    let reported = node.and_then(|node| node.status.as_ref()?.capacity.as_ref()).map(read).unwrap_or_default();
+    let reported = node.and_then(|node| node.status.as_ref()?.capacity.as_ref()).map(amounts).unwrap_or_default();
     let mut capacity = reported.clone();
     let in_service = node.is_some_and(|node| node.labels().contains_key(label::INITIALIZED));
     if !in_service {
-        let expected = claim.status.as_ref().map(|status| read(&status.capacity)).unwrap_or_default();
+        let expected = claim.status.as_ref().map(|status| amounts(&status.capacity)).unwrap_or_default();
         for (name, amount) in expected.iter().filter(|(name, _)| reported.get(name) == 0) {
             capacity.set(name, amount);
         }
