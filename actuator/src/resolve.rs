@@ -154,11 +154,7 @@ pub(crate) fn image_for<'a>(images: &'a [ResolvedImage], instance_type: &Instanc
 }
 
 fn requirements(api: &[plimsoll_api::Requirement]) -> Result<Requirements, RequirementError> {
-    let mut all = Requirements::default();
-    for entry in api {
-        all.add(Requirement::new(&NodeSelectorRequirement::new(&entry.key, entry.operator, entry.values.clone()))?);
-    }
-    Ok(all)
+    api.iter().map(|entry| Requirement::new(&NodeSelectorRequirement::from(entry))).collect()
 }
 
 impl Resolved {

@@ -5,10 +5,10 @@ mod provider;
 pub(super) use provider::{CAPACITY_RESERVATION_DRIFT, ProviderFacts};
 
 use jiff::Timestamp;
+use kube::ResourceExt;
 use plimsoll_api::{EC2NodeClass, NodeClaim, NodePool};
 use plimsoll_model::names::{annotation, label};
 use plimsoll_model::requirements::{NodeSelectorRequirement, Requirements};
-use std::collections::BTreeMap;
 
 /// Result of a drift check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,8 +29,7 @@ pub(super) fn drift(
     facts: &ProviderFacts,
     now: Timestamp,
 ) -> Drift {
-    let (hash, version) = (annotation::NODE_POOL_HASH, annotation::NODE_POOL_HASH_VERSION);
-    if differs(stamp(claim, hash, version), stamp(pool, hash, version)) {
+    if hash_differs(claim, pool, annotation::NODE_POOL_HASH, annotation::NODE_POOL_HASH_VERSION) {
         return Drift::Drifted("NodePoolDrifted");
     }
     if !fits(claim, pool) {
@@ -43,8 +42,7 @@ pub(super) fn drift(
     if let Drift::Drifted(_) = instance_type {
         return instance_type;
     }
-    let (hash, version) = (annotation::EC2_NODE_CLASS_HASH, annotation::EC2_NODE_CLASS_HASH_VERSION);
-    if differs(stamp(claim, hash, version), stamp(class, hash, version)) {
+    if hash_differs(claim, class, annotation::EC2_NODE_CLASS_HASH, annotation::EC2_NODE_CLASS_HASH_VERSION) {
         return Drift::Drifted("NodeClassDrift");
     }
     let checks = [
@@ -60,18 +58,10 @@ pub(super) fn drift(
     checks.iter().find(is_drifted).copied().or_else(is_unknown).unwrap_or(Drift::None)
 }
 
-/// Hash and its version.
-fn stamp<K: kube::ResourceExt>(object: &K, hash: &str, version: &str) -> Option<(String, String)> {
-    let annotations: &BTreeMap<String, String> = object.annotations();
-    Some((annotations.get(hash)?.clone(), annotations.get(version)?.clone()))
-}
-
-/// Whether two hashes differ. Hashes of different versions are not comparable.
-fn differs(ours: Option<(String, String)>, theirs: Option<(String, String)>) -> bool {
-    match (ours, theirs) {
-        (Some((ours, version)), Some((theirs, other_version))) => version == other_version && ours != theirs,
-        _ => false,
-    }
+/// Whether the hashes of two objects differ. Those of different versions are not comparable.
+fn hash_differs(one: &impl ResourceExt, other: &impl ResourceExt, hash: &str, version: &str) -> bool {
+    let both = |key: &str| one.annotations().get(key).zip(other.annotations().get(key));
+    both(version).is_some_and(|(one, other)| one == other) && both(hash).is_some_and(|(one, other)| one != other)
 }
 
 /// Whether the claim's labels satisfy the pool's requirements.
@@ -87,13 +77,7 @@ fn fits(claim: &NodeClaim, pool: &NodePool) -> bool {
         .iter()
         // EC2 has not chosen the partition yet.
         .filter(|requirement| !is_unknown || requirement.key != partition)
-        .map(|requirement| {
-            NodeSelectorRequirement::new(
-                requirement.key.as_str(),
-                requirement.operator,
-                requirement.values.iter().cloned(),
-            )
-        })
+        .map(NodeSelectorRequirement::from)
         .collect();
     let has = Requirements::from_labels(&labels);
     Requirements::from_api(&requirements).map_or(true, |requirements| has.is_compatible(&requirements))
