@@ -103,9 +103,8 @@ impl Current {
     pub fn learn(&self, facts: Facts) {
         let mut now = self.now.write();
         let mut next = Settings::clone(&now);
-        if let Some(version) =
-            facts.kubernetes_version.filter(|version| number(version) > number(&next.kubernetes_version))
-        {
+        let is_newer = |version: &String| version_number(version) > version_number(&next.kubernetes_version);
+        if let Some(version) = facts.kubernetes_version.filter(is_newer) {
             next.kubernetes_version = version;
         }
         next.cluster_dns = self.configured.cluster_dns.clone().or(facts.cluster_dns).or(next.cluster_dns);
@@ -144,7 +143,7 @@ impl Current {
 }
 
 /// Parses a version such as `1.36`. `None`, which sorts first, if it is not a version.
-fn number(version: &str) -> Option<(u32, u32)> {
+pub(crate) fn version_number(version: &str) -> Option<(u32, u32)> {
     let (major, minor) = version.split_once('.')?;
     Some((major.parse().ok()?, minor.parse().ok()?))
 }

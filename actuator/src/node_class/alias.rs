@@ -1,5 +1,6 @@
 //! AMI aliases: the SSM parameters in which AWS publishes the images of each family.
 
+use crate::cluster_facts::version_number;
 use plimsoll_api::ec2_node_class::AmiAlias;
 use plimsoll_api::{AmiFamily, Operator, Requirement};
 use plimsoll_model::names::label;
@@ -42,7 +43,7 @@ impl Variant {
 
 /// The parameters of an alias for a Kubernetes version such as `1.36`. The error says why the version has none.
 pub(super) fn parameters(alias: &AmiAlias, kubernetes: &str) -> Result<Vec<Parameter>, String> {
-    let minor = minor(kubernetes);
+    let minor = version_number(kubernetes);
     let parameters = match alias.family {
         AmiFamily::AL2 if minor.is_some_and(|minor| minor >= AL2_ENDS) => {
             return Err(format!("there are no images of AL2 for Kubernetes {kubernetes}, the last were for 1.32"));
@@ -61,11 +62,6 @@ pub(super) fn parameters(alias: &AmiAlias, kubernetes: &str) -> Result<Vec<Param
         AmiFamily::Custom => Vec::new(),
     };
     Ok(parameters)
-}
-
-fn minor(kubernetes: &str) -> Option<(u32, u32)> {
-    let (major, minor) = kubernetes.split_once('.')?;
-    Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
 fn parameter(path: String, variants: &[Variant]) -> Parameter {
