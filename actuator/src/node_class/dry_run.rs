@@ -14,7 +14,7 @@ use plimsoll_api::ec2_node_class::EC2NodeClassStatus;
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::ContentHasher;
 use request::DryRun;
-pub(super) use request::names_dedicated;
+pub(super) use request::{is_of_class, names_dedicated};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;

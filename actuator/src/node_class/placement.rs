@@ -1,7 +1,7 @@
 //! The placement group of a node class.
 
 use super::controller::NodeClasses;
-use super::dry_run::names_dedicated;
+use super::dry_run::{is_of_class, names_dedicated};
 use super::status::LookUpResult;
 use crate::launch_template::check_dedicated;
 use crate::ports::{CloudError, PlacementGroup as Described, PlacementGroupTerm};
@@ -64,11 +64,7 @@ fn select(described: &[Described]) -> (Option<PlacementGroup>, LookUpResult) {
 pub(super) fn tenancy_problem(class: &EC2NodeClass, pools: &[Arc<NodePool>]) -> Option<String> {
     let error = check_dedicated(class.placement_group()?).err()?;
     let class_name = class.metadata.name.as_deref().unwrap_or_default();
-    let is_of_class = |pool: &&Arc<NodePool>| {
-        let reference = &pool.spec.template.spec.node_class_ref;
-        reference.is_ec2() && reference.name == class_name
-    };
-    let of_class = pools.iter().filter(is_of_class).filter(|pool| names_dedicated(pool));
+    let of_class = pools.iter().filter(|pool| is_of_class(pool, class_name) && names_dedicated(pool));
     let pool = of_class.filter_map(|pool| pool.metadata.name.as_deref()).min()?;
     Some(format!("{error}, as NodePool {pool} demands in spec.template"))
 }

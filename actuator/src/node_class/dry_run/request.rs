@@ -46,11 +46,7 @@ impl DryRun {
         pools: &[Arc<NodePool>],
     ) -> Result<Option<Self>, PlanError> {
         let name = class.metadata.name.as_deref().unwrap_or_default();
-        let is_of_class = |pool: &&Arc<NodePool>| {
-            let reference = &pool.spec.template.spec.node_class_ref;
-            reference.is_ec2() && reference.name == name
-        };
-        let mut pools: Vec<&Arc<NodePool>> = pools.iter().filter(is_of_class).collect();
+        let mut pools: Vec<&Arc<NodePool>> = pools.iter().filter(|pool| is_of_class(pool, name)).collect();
         pools.sort_by(|left, right| left.metadata.name.cmp(&right.metadata.name));
         let of_pool = pools.iter().find_map(|pool| Some((Some(*pool), cheapest(catalog, resolved, Some(pool))?)));
         let Some((pool, instance_type)) = of_pool.or_else(|| Some((None, cheapest(catalog, resolved, None)?))) else {
@@ -172,6 +168,12 @@ fn is_on_demand(offering: &plimsoll_model::catalog::Offering) -> bool {
 
 fn offers(instance_type: &InstanceType, zone: &str) -> bool {
     instance_type.offerings.iter().any(|offering| is_on_demand(offering) && offering.zone == zone)
+}
+
+/// Whether a NodePool uses the node class of this name.
+pub(in crate::node_class) fn is_of_class(pool: &NodePool, class: &str) -> bool {
+    let reference = &pool.spec.template.spec.node_class_ref;
+    reference.is_ec2() && reference.name == class
 }
 
 /// Whether a NodePool names dedicated tenancy, or excludes the default.
