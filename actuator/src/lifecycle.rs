@@ -11,7 +11,7 @@ mod tests;
 use crate::events::{Note, Recorder, object, reason};
 use crate::fencing::Fence;
 use crate::guarded;
-use crate::io::{CloudReads, ObjectPart, WriteError, Writes};
+use crate::io::{CloudReads, ObjectPart, WriteError, Writes, add_finalizer};
 use crate::ledger::failures::{INITIALIZATION_TIMEOUT, NOT_INITIALIZED};
 use crate::ledger::handle::LedgerHandle;
 use crate::metrics::ActuatorMetrics;
@@ -138,12 +138,7 @@ async fn reconcile(
 ) -> Result<Requeue, WriteError> {
     let claim = &*subject.claim;
     let name = claim.name_any();
-    let hold = |claim: &mut NodeClaim| {
-        let finalizers = claim.finalizers_mut();
-        if !finalizers.iter().any(|finalizer| finalizer == TERMINATION_FINALIZER) {
-            finalizers.push(TERMINATION_FINALIZER.to_owned());
-        }
-    };
+    let hold = |claim: &mut NodeClaim| add_finalizer(claim, TERMINATION_FINALIZER);
     deps.writes.update(claim, ObjectPart::Main, hold).await?;
     let ControlFlow::Continue(look_again) = missing.follow(&deps, claim, &subject.nodes).await? else {
         return Ok(None);

@@ -314,6 +314,14 @@ impl Writes {
     }
 }
 
+/// Puts a finalizer on an object, unless it is there.
+pub(crate) fn add_finalizer(object: &mut impl Resource, finalizer: &str) {
+    let finalizers = object.meta_mut().finalizers.get_or_insert_default();
+    if !finalizers.iter().any(|existing| existing == finalizer) {
+        finalizers.push(finalizer.to_owned());
+    }
+}
+
 /// Delete parameters whose preconditions match only this object.
 fn only_this<K: WritableKind>(object: &K) -> DeleteParams {
     let preconditions = Preconditions { uid: object.meta().uid.clone(), resource_version: None };

@@ -1,5 +1,6 @@
 //! Changes to a Node when it registers and when it is initialized. Pure functions.
 
+use crate::io::add_finalizer;
 use crate::nodes;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, NodeSpec, Taint};
@@ -78,10 +79,7 @@ pub(super) fn is_new(node: &Node, claim: &NodeClaim) -> bool {
 /// The Node after registration.
 pub(super) fn registered(node: &Node, claim: &NodeClaim) -> Node {
     let mut node = node.clone();
-    let finalizers = node.metadata.finalizers.get_or_insert_default();
-    if !finalizers.iter().any(|existing| existing == TERMINATION_FINALIZER) {
-        finalizers.push(TERMINATION_FINALIZER.to_owned());
-    }
+    add_finalizer(&mut node, TERMINATION_FINALIZER);
     let (name, uid) = (claim.metadata.name.clone().unwrap_or_default(), claim.metadata.uid.clone().unwrap_or_default());
     let owners = node.metadata.owner_references.get_or_insert_default();
     owners.retain(|owner| owner.uid != uid);

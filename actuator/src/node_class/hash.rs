@@ -1,7 +1,7 @@
 //! The hash for drift detection. It is written to the class, and to its claims when the hash algorithm changes.
 
 use crate::drift_hash::DriftHash;
-use crate::io::{ObjectPart, UpdateResult, WriteError};
+use crate::io::{ObjectPart, UpdateResult, WriteError, add_finalizer};
 use crate::node_class::controller::NodeClasses;
 use kube::ResourceExt;
 use plimsoll_api::{EC2NodeClass, hash};
@@ -33,10 +33,7 @@ pub(super) async fn mark(deps: &NodeClasses, class: &EC2NodeClass) -> Result<Opt
         .update(class, ObjectPart::Main, |class| {
             current.mark(class);
             if class.metadata.deletion_timestamp.is_none() {
-                let finalizers = class.finalizers_mut();
-                if !finalizers.iter().any(|item| item == EC2_NODE_CLASS_FINALIZER) {
-                    finalizers.push(EC2_NODE_CLASS_FINALIZER.to_owned());
-                }
+                add_finalizer(class, EC2_NODE_CLASS_FINALIZER);
             }
         })
         .await?;
