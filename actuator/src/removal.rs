@@ -251,7 +251,7 @@ async fn reconcile(deps: Removals, claim: Arc<NodeClaim>) -> Result<Requeue, Wri
         tainted,
         obstacle: obstacle(&deps, &claim, &command, objects),
         replacements: replacements(&deps, &command),
-        expires: node.as_ref().and_then(|node| expires(&deps, &claim, node)),
+        expires: node.as_ref().and_then(|node| expires(&claim, pool_of(&deps, &claim, node).as_deref())),
         now: deps.clock.timestamp(),
     };
     let next = step::next(&observed);

@@ -28,8 +28,7 @@ const CLOCK_TOLERANCE: Millis = Millis::from_seconds(60);
 /// Whether the claim has expired by this process's own clock. A plan alone may be wrong, since the clock of its watcher
 /// may be: nothing else keeps an expired node.
 pub(super) fn is_expired(claim: &NodeClaim, pool: Option<&NodePool>, now: Timestamp) -> bool {
-    let created = plimsoll_snapshot::created(&claim.metadata);
-    plimsoll_snapshot::expires(Some(claim), pool, created).is_some_and(|at| at <= now.plus(CLOCK_TOLERANCE))
+    expires(claim, pool).is_some_and(|at| at <= now.plus(CLOCK_TOLERANCE))
 }
 
 /// The NodePool that plans have the Node of the claim in. Somebody may have changed the label of the Node.
@@ -54,9 +53,8 @@ pub(super) fn has_new_pod_event(deps: &Removals, claim: &NodeClaim) -> bool {
 }
 
 /// When the node of a claim expires, with the jitter of the NodePool that plans have the node in.
-pub(super) fn expires(deps: &Removals, claim: &NodeClaim, node: &Node) -> Option<Timestamp> {
-    let pool = pool_of(deps, claim, node);
-    plimsoll_snapshot::expires(Some(claim), pool.as_deref(), plimsoll_snapshot::created(&claim.metadata))
+pub(super) fn expires(claim: &NodeClaim, pool: Option<&NodePool>) -> Option<Timestamp> {
+    plimsoll_snapshot::expires(Some(claim), pool, plimsoll_snapshot::created(&claim.metadata))
 }
 
 /// The Node of a claim.
