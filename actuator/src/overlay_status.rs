@@ -131,9 +131,9 @@ async fn show(deps: &OverlayStatus, overlay: &NodeOverlay, refused: Option<&Refu
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::catalogs::fixtures::instance_type;
     use plimsoll_model::catalog::{CapacityType, InstanceType, Offering};
     use plimsoll_model::money::MicroUsdPerHour;
-    use plimsoll_model::resources::Resources;
     use plimsoll_snapshot::Source;
     use serde::de::DeserializeOwned;
     use serde_json::{Value, json};
@@ -158,15 +158,7 @@ mod tests {
             list_price: None,
             reservation: None,
         };
-        let instance_type = InstanceType {
-            name: "m5.large".to_owned(),
-            architecture: "amd64".to_owned(),
-            operating_systems: vec!["linux".to_owned()],
-            capacity: Resources::new(),
-            overhead: Resources::new(),
-            labels: BTreeMap::new(),
-            offerings: vec![offering],
-        };
+        let instance_type = InstanceType { offerings: vec![offering], ..instance_type("m5.large") };
         let catalog = Catalog { region: "r".to_owned(), instance_types: vec![instance_type] };
         let id = CatalogId::from("c");
         let class = json!({"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"});

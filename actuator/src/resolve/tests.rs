@@ -1,8 +1,8 @@
 use super::*;
+use crate::state::catalogs::fixtures;
 use plimsoll_api::EC2NodeClassSpec;
 use plimsoll_api::ec2_node_class::{Ami, EC2NodeClassStatus, SecurityGroup, Subnet};
 use serde_json::json;
-use std::collections::BTreeMap;
 
 fn ami(id: &str, requirements: serde_json::Value) -> Ami {
     Ami { id: id.to_owned(), name: None, deprecated: None, requirements: serde_json::from_value(requirements).unwrap() }
@@ -38,15 +38,8 @@ fn class() -> EC2NodeClass {
 
 fn instance_type(architecture: &str, gpus: Option<&str>) -> InstanceType {
     let labels = gpus.map(|count| ("karpenter.k8s.aws/instance-gpu-count".to_owned(), count.to_owned()));
-    InstanceType {
-        name: "x.large".to_owned(),
-        architecture: architecture.to_owned(),
-        operating_systems: vec!["linux".to_owned()],
-        capacity: plimsoll_model::resources::Resources::new(),
-        overhead: plimsoll_model::resources::Resources::new(),
-        labels: labels.into_iter().collect::<BTreeMap<_, _>>(),
-        offerings: Vec::new(),
-    }
+    let (architecture, labels) = (architecture.to_owned(), labels.into_iter().collect());
+    InstanceType { architecture, labels, ..fixtures::instance_type("x.large") }
 }
 
 #[test]

@@ -2,9 +2,20 @@ use super::*;
 use crate::ports::SpotPrice;
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::names::label;
-use serde_json::json;
+use serde_json::{Value, json};
 
 const MIB: i64 = 1 << 20;
+
+/// The node class `default` with this status.
+fn class(status: &Value) -> EC2NodeClass {
+    let class = json!({
+        "apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", "metadata": {"name": "default"},
+        "spec": {"amiSelectorTerms": [{"alias": "al2023@latest"}], "subnetSelectorTerms": [{"id": "s"}],
+            "securityGroupSelectorTerms": [{"id": "g"}]},
+        "status": status,
+    });
+    serde_json::from_value(class).unwrap()
+}
 
 fn build(memory: &[(&str, &str, i64)]) -> Arc<Catalog> {
     let settings = Settings { region: "us-west-2".to_owned(), ..Settings::default() };
@@ -12,13 +23,8 @@ fn build(memory: &[(&str, &str, i64)]) -> Arc<Catalog> {
         let requirement = json!({"key": label::ARCH, "operator": "In", "values": [arch]});
         json!({"id": id, "requirements": [requirement]})
     };
-    let class: EC2NodeClass = serde_json::from_value(json!({
-        "apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", "metadata": {"name": "default"},
-        "spec": {"amiSelectorTerms": [{"alias": "al2023@latest"}], "subnetSelectorTerms": [{"id": "s"}],
-            "securityGroupSelectorTerms": [{"id": "g"}]},
-        "status": {"amis": [image("ami-new", "amd64"), image("ami-old", "amd64"), image("ami-arm", "arm64")]},
-    }))
-    .unwrap();
+    let images = [image("ami-new", "amd64"), image("ami-old", "amd64"), image("ami-arm", "arm64")];
+    let class = class(&json!({ "amis": images }));
     let key = |instance_type: &str, image: &str| MemoryKey {
         instance_type: instance_type.to_owned(),
         image: image.to_owned(),
@@ -61,12 +67,7 @@ fn discovered_memory_of_the_current_image_replaces_the_estimate() {
 
 #[test]
 fn a_type_without_a_price_is_not_in_the_catalog_but_offered() {
-    let class: EC2NodeClass = serde_json::from_value(json!({
-        "apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", "metadata": {"name": "default"},
-        "spec": {"amiSelectorTerms": [{"alias": "al2023@latest"}], "subnetSelectorTerms": [{"id": "s"}],
-            "securityGroupSelectorTerms": [{"id": "g"}]},
-    }))
-    .unwrap();
+    let class = class(&Value::Null);
     let settings = Settings { region: "us-west-2".to_owned(), ..Settings::default() };
     let mut facts = Facts::builtin("us-west-2");
     facts.prices.on_demand.remove("m6i.large").unwrap();
@@ -78,12 +79,8 @@ fn a_type_without_a_price_is_not_in_the_catalog_but_offered() {
 /// Its first dry run asks for a type that it can use.
 #[test]
 fn the_catalog_of_a_new_class_says_which_types_it_can_use() {
-    let class: EC2NodeClass = serde_json::from_value(json!({
-        "apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", "metadata": {"name": "default"},
-        "spec": {"amiSelectorTerms": [{"alias": "al2023@latest"}], "subnetSelectorTerms": [{"id": "s"}],
-            "securityGroupSelectorTerms": [{"id": "g"}], "connectionTracking": {"udpTimeout": 30}},
-    }))
-    .unwrap();
+    let mut class = class(&Value::Null);
+    class.spec.connection_tracking = serde_json::from_value(json!({"udpTimeout": 30})).unwrap();
     let settings = Settings { region: "us-west-2".to_owned(), ..Settings::default() };
     let entry = entry(&settings, &class, &Facts::builtin("us-west-2"), &Closed::default(), &BTreeMap::new());
     assert_eq!(entry.catalog, None, "it is not sent");
@@ -94,12 +91,7 @@ fn the_catalog_of_a_new_class_says_which_types_it_can_use() {
 
 #[test]
 fn types_that_cannot_join_an_ipv6_cluster_are_closed() {
-    let class: EC2NodeClass = serde_json::from_value(json!({
-        "apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", "metadata": {"name": "default"},
-        "spec": {"amiSelectorTerms": [{"alias": "al2023@latest"}], "subnetSelectorTerms": [{"id": "s"}],
-            "securityGroupSelectorTerms": [{"id": "g"}]},
-    }))
-    .unwrap();
+    let class = class(&Value::Null);
     let is_open = |service_cidr: &str| {
         let discovered =
             crate::settings::Facts { service_cidr: Some(service_cidr.to_owned()), ..crate::settings::Facts::default() };
@@ -115,13 +107,7 @@ fn types_that_cannot_join_an_ipv6_cluster_are_closed() {
 #[test]
 fn a_withdrawn_spot_offering_is_closed_and_keeps_its_price() {
     let subnet = |id: &str, zone: &str| json!({"id": id, "zone": zone});
-    let class: EC2NodeClass = serde_json::from_value(json!({
-        "apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", "metadata": {"name": "default"},
-        "spec": {"amiSelectorTerms": [{"alias": "al2023@latest"}], "subnetSelectorTerms": [{"id": "s"}],
-            "securityGroupSelectorTerms": [{"id": "g"}]},
-        "status": {"subnets": [subnet("s-1", "us-west-2a"), subnet("s-2", "us-west-2b")]},
-    }))
-    .unwrap();
+    let class = class(&json!({"subnets": [subnet("s-1", "us-west-2a"), subnet("s-2", "us-west-2b")]}));
     let settings = Settings { region: "us-west-2".to_owned(), ..Settings::default() };
     let read = |zones: &[&str]| -> Vec<SpotPrice> {
         let price = |zone: &&str| {
@@ -145,13 +131,7 @@ fn a_withdrawn_spot_offering_is_closed_and_keeps_its_price() {
 #[test]
 fn a_zone_is_closed_for_a_class_only_if_all_its_subnets_there_are_full() {
     let subnet = |id: &str, zone: &str| json!({"id": id, "zone": zone});
-    let class: EC2NodeClass = serde_json::from_value(json!({
-        "apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", "metadata": {"name": "default"},
-        "spec": {"amiSelectorTerms": [{"alias": "al2023@latest"}], "subnetSelectorTerms": [{"id": "s"}],
-            "securityGroupSelectorTerms": [{"id": "g"}]},
-        "status": {"subnets": [subnet("s-1", "a"), subnet("s-2", "a"), subnet("s-3", "b")]},
-    }))
-    .unwrap();
+    let class = class(&json!({"subnets": [subnet("s-1", "a"), subnet("s-2", "a"), subnet("s-3", "b")]}));
     let zones = |full: &[&str]| full_zones(&class, |id| full.contains(&id)).into_iter().collect::<Vec<_>>();
     assert_eq!(zones(&["s-1", "other"]), [""; 0]);
     assert_eq!(zones(&["s-1", "s-3"]), ["b"]);

@@ -3,6 +3,7 @@ use super::*;
 use crate::ports::LaunchTemplate;
 use crate::resolve::{Resolved, ResolvedImage, ResolvedSubnet};
 use crate::settings::Settings;
+use crate::state::catalogs::fixtures;
 use plimsoll_api::NodePool;
 use plimsoll_api::ec2_node_class::{PlacementGroup, PlacementStrategy};
 use plimsoll_model::catalog::{CapacityType, InstanceType, Offering};
@@ -23,13 +24,10 @@ fn kind(name: &str, price: i64, zones: &[&str], labels: &[(&str, &str)]) -> Inst
         reservation: None,
     };
     InstanceType {
-        name: name.to_owned(),
-        architecture: "amd64".to_owned(),
-        operating_systems: vec!["linux".to_owned()],
         capacity: Resources::from([("cpu", 2000), ("pods", 29)]),
-        overhead: Resources::new(),
         labels: labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
         offerings: zones.iter().map(offering).collect(),
+        ..fixtures::instance_type(name)
     }
 }
 

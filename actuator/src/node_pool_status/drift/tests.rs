@@ -1,5 +1,5 @@
 use super::{Drift, ProviderFacts, drift};
-use crate::state::catalogs::OfferedTypes;
+use crate::state::catalogs::{OfferedTypes, fixtures};
 use crate::state::instances::InstanceFacts;
 use jiff::Timestamp;
 use plimsoll_api::{EC2NodeClass, NodeClaim, NodePool};
@@ -65,15 +65,8 @@ fn catalog(types: &[(&str, &str)]) -> Option<Arc<Catalog>> {
     let instance_type = |(name, zone): &(&str, &str)| {
         let offering = json!({"zone": zone, "zone_id": "", "capacity_type": "spot", "price": 1, "available": false});
         let offering: Offering = serde_json::from_value(offering).unwrap();
-        InstanceType {
-            name: (*name).to_owned(),
-            architecture: "arm64".to_owned(),
-            operating_systems: vec!["linux".to_owned()],
-            capacity: Default::default(),
-            overhead: Default::default(),
-            labels: Default::default(),
-            offerings: vec![offering],
-        }
+        let (architecture, offerings) = ("arm64".to_owned(), vec![offering]);
+        InstanceType { architecture, offerings, ..fixtures::instance_type(name) }
     };
     let instance_types = types.iter().map(instance_type).collect();
     Some(Arc::new(Catalog { region: "r".to_owned(), instance_types }))
