@@ -8,7 +8,8 @@ mod flags;
 mod mime;
 mod windows;
 
-use plimsoll_api::{AmiFamily, KubeletConfiguration};
+use crate::settings::Settings;
+use plimsoll_api::{AmiFamily, EC2NodeClass, KubeletConfiguration};
 use plimsoll_model::names::{label, taint};
 use plimsoll_model::taints::{Taint, TaintEffect};
 use std::collections::BTreeMap;
@@ -77,7 +78,26 @@ pub enum UserDataError {
     },
 }
 
-impl Bootstrap<'_> {
+impl<'a> Bootstrap<'a> {
+    /// What nodes of a class need, without the labels and taints of a claim.
+    #[must_use]
+    pub fn new(settings: &'a Settings, class: &'a EC2NodeClass, max_pods: i64) -> Self {
+        Self {
+            cluster_name: &settings.cluster_name,
+            cluster_endpoint: &settings.cluster_endpoint,
+            cluster_ca_bundle: &settings.cluster_ca_bundle,
+            service_cidr: settings.service_cidr.as_deref(),
+            cluster_dns: settings.cluster_dns.as_deref(),
+            labels: BTreeMap::new(),
+            taints: Vec::new(),
+            kubelet: class.spec.kubelet.clone().unwrap_or_default(),
+            max_pods,
+            user_data: class.spec.user_data.as_deref(),
+            raid0: class.spec.instance_store_policy.is_some(),
+            bottlerocket_version: None,
+        }
+    }
+
     /// Renders the user data for an AMI family.
     ///
     /// # Errors

@@ -199,18 +199,10 @@ impl Template<'_> {
         let mut labels = self.wanted.labels.clone();
         labels.insert(label::CAPACITY_TYPE.to_owned(), self.wanted.capacity_type.as_str().to_owned());
         Bootstrap {
-            cluster_name: &self.settings.cluster_name,
-            cluster_endpoint: &self.settings.cluster_endpoint,
-            cluster_ca_bundle: &self.settings.cluster_ca_bundle,
-            service_cidr: self.settings.service_cidr.as_deref(),
-            cluster_dns: self.settings.cluster_dns.as_deref(),
             labels,
             taints: self.wanted.taints.clone(),
-            kubelet: self.class.spec.kubelet.clone().unwrap_or_default(),
-            max_pods: variant.pods,
-            user_data: self.class.spec.user_data.as_deref(),
-            raid0: self.class.spec.instance_store_policy.is_some(),
             bottlerocket_version: bottlerocket_version(&self.class.spec, image),
+            ..Bootstrap::new(self.settings, self.class, variant.pods)
         }
     }
 }

@@ -10,7 +10,6 @@ use plimsoll_api::condition::ec2_node_class::{
 use plimsoll_api::condition::{self, Moment, Status};
 use plimsoll_api::ec2_node_class::EC2NodeClassStatus;
 use plimsoll_api::{AmiFamily, EC2NodeClass, Validate};
-use std::collections::BTreeMap;
 
 /// Pod count used to check that user data can be rendered.
 const SAMPLE_PODS: i64 = 110;
@@ -112,20 +111,7 @@ fn validate(settings: &Settings, class: &EC2NodeClass) -> Result<Vec<String>, Pr
 
 /// Renders user data of the class, without the labels and taints of a claim. Returns the settings that have no effect.
 fn user_data(settings: &Settings, class: &EC2NodeClass) -> Result<Vec<String>, UserDataError> {
-    let bootstrap = Bootstrap {
-        cluster_name: &settings.cluster_name,
-        cluster_endpoint: &settings.cluster_endpoint,
-        cluster_ca_bundle: &settings.cluster_ca_bundle,
-        service_cidr: settings.service_cidr.as_deref(),
-        cluster_dns: settings.cluster_dns.as_deref(),
-        labels: BTreeMap::new(),
-        taints: Vec::new(),
-        kubelet: class.spec.kubelet.clone().unwrap_or_default(),
-        max_pods: SAMPLE_PODS,
-        user_data: class.spec.user_data.as_deref(),
-        raid0: class.spec.instance_store_policy.is_some(),
-        bottlerocket_version: None,
-    };
+    let bootstrap = Bootstrap::new(settings, class, SAMPLE_PODS);
     Ok(bootstrap.render(class.spec.effective_ami_family())?.ignored)
 }
 
