@@ -8,7 +8,7 @@ use plimsoll_api::condition::Status;
 use plimsoll_api::pod::PodCondition;
 use plimsoll_api::{NodeClaim, Pod, PodPhase};
 use plimsoll_model::names::label;
-use plimsoll_model::plan::Plan;
+use plimsoll_model::plan::{Plan, PodRef};
 use plimsoll_runtime::metrics::scrape::{Labels, Samples, Scraped};
 use plimsoll_runtime::metrics::summary::Summaries;
 use plimsoll_runtime::metrics::{DURATION_BUCKETS_SECONDS, Metrics, MetricsError};
@@ -138,8 +138,7 @@ impl PodMetrics {
     /// still exists.
     pub fn planned(&self, plan: &Plan, now: Timestamp, created: impl Fn(&str) -> Option<Timestamp>) {
         let mut planned = self.planned.lock();
-        let launched = plan.launched_pods();
-        for pod in launched.chain(plan.placements.iter().flat_map(|placement| &placement.pods)) {
+        for pod in placed_pods(plan) {
             let uid = pod.uid.as_str();
             if planned.len() >= MAX_PLANNED || planned.contains_key(uid) {
                 continue;
@@ -155,9 +154,7 @@ impl PodMetrics {
     #[must_use]
     pub fn has_news(&self, plan: &Plan) -> bool {
         let planned = self.planned.lock();
-        let launched = plan.launched_pods();
-        let mut pods = launched.chain(plan.placements.iter().flat_map(|placement| &placement.pods));
-        pods.any(|pod| !planned.contains_key(pod.uid.as_str()))
+        placed_pods(plan).any(|pod| !planned.contains_key(pod.uid.as_str()))
     }
 
     pub(super) fn forget(&self) {
@@ -198,6 +195,11 @@ impl PodMetrics {
             }
         }
     }
+}
+
+/// The pods that a plan places on new or existing nodes.
+fn placed_pods(plan: &Plan) -> impl Iterator<Item = &PodRef> {
+    plan.launched_pods().chain(plan.placements.iter().flat_map(|placement| &placement.pods))
 }
 
 fn name(pod: &Pod) -> &str {
