@@ -106,7 +106,7 @@ impl MemoryLearner {
 
 fn observations(deps: &MemoryLearner) -> Vec<Observation> {
     let (stores, catalogs) = (&deps.stores, deps.catalogs.all());
-    observe::observations(&stores.claims.state(), &stores.nodes_by_provider(), &stores.classes.state(), &catalogs)
+    observe::observations(&stores.claims.state(), |claim| stores.nodes_of(claim), &stores.classes.state(), &catalogs)
 }
 
 /// Logs new values, and each node with an implausible one once.

@@ -19,7 +19,6 @@ use parking_lot::Mutex;
 use plimsoll_api::{CapacityQuota, EC2NodeClass, NodeClaim, NodeOverlay, NodePool, Pod, SharedParts};
 use plimsoll_runtime::program::WATCH_SECONDS;
 use plimsoll_runtime::signal;
-use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
@@ -217,20 +216,6 @@ impl Stores {
 }
 
 impl Stores {
-    /// Nodes by their providerID.
-    pub(crate) fn nodes_by_provider(&self) -> BTreeMap<String, Vec<Arc<Node>>> {
-        let mut by_provider: BTreeMap<String, Vec<Arc<Node>>> = BTreeMap::new();
-        for node in self.nodes.state() {
-            if let Some(id) = node.spec.as_ref().and_then(|spec| spec.provider_id.clone()).filter(|id| !id.is_empty()) {
-                by_provider.entry(id).or_default().push(node);
-            }
-        }
-        for nodes in by_provider.values_mut() {
-            nodes.sort_by_key(|node| node.metadata.name.clone());
-        }
-        by_provider
-    }
-
     /// The Nodes of a claim's instance, by name. There may be two, as after a kubelet was renamed.
     pub(crate) fn nodes_of(&self, claim: &NodeClaim) -> Vec<Arc<Node>> {
         claim.provider_id().map(|id| self.nodes.with_provider_id(id)).unwrap_or_default()

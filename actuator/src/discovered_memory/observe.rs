@@ -23,7 +23,7 @@ struct CurrentType {
 /// images are not launched any more. Type and image are the claim's, since kubelets cannot write claims.
 pub(super) fn observations(
     claims: &[Arc<NodeClaim>],
-    nodes: &BTreeMap<String, Vec<Arc<Node>>>,
+    nodes_of: impl Fn(&NodeClaim) -> Vec<Arc<Node>>,
     classes: &[Arc<EC2NodeClass>],
     catalogs: &Entries,
 ) -> Vec<Observation> {
@@ -31,7 +31,8 @@ pub(super) fn observations(
     let mut known: BTreeMap<(&str, &str), Option<CurrentType>> = BTreeMap::new();
     let observed = claims.iter().filter_map(|claim| {
         claim.true_condition(REGISTERED)?;
-        let [node] = nodes.get(claim.provider_id()?)?.as_slice() else { return None };
+        let nodes = nodes_of(claim);
+        let [node] = nodes.as_slice() else { return None };
         let class = claim.spec.node_class_ref.name.as_str();
         let instance_type = claim.metadata.labels.as_ref()?.get(label::INSTANCE_TYPE)?;
         let current = known

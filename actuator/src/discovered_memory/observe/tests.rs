@@ -36,7 +36,9 @@ fn observe(claim: Arc<NodeClaim>, nodes: Vec<Arc<Node>>) -> Vec<Observation> {
     .unwrap();
     let labels = [(label::INSTANCE_MEMORY.to_owned(), "8192".to_owned())].into();
     let catalogs = entries(InstanceType { labels, ..instance_type("m5.large") });
-    observations(&[claim], &[("aws:///a/i-1".to_owned(), nodes)].into(), &[Arc::new(class)], &catalogs)
+    let is_its = |claim: &NodeClaim| claim.provider_id() == Some("aws:///a/i-1");
+    let nodes_of = move |claim: &NodeClaim| if is_its(claim) { nodes.clone() } else { Vec::new() };
+    observations(&[claim], nodes_of, &[Arc::new(class)], &catalogs)
 }
 
 fn bytes(capacity: &Value) -> Option<i64> {
