@@ -169,11 +169,7 @@ fn chain(error: &(dyn Error + 'static)) -> String {
 
 fn short(message: &str) -> String {
     let message = message.split(ENCODED_REASON).next().unwrap_or_default().trim();
-    let mut end = message.len().min(MESSAGE_MAX);
-    while !message.is_char_boundary(end) {
-        end -= 1;
-    }
-    message[..end].to_owned()
+    message[..message.floor_char_boundary(MESSAGE_MAX)].to_owned()
 }
 
 #[cfg(test)]
