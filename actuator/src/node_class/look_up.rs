@@ -7,9 +7,7 @@ use crate::io::WriteError;
 use crate::node_class::controller::NodeClasses;
 use plimsoll_api::EC2NodeClass;
 use plimsoll_api::condition::{self, ec2_node_class::AMIS_READY};
-use plimsoll_api::ec2_node_class::{
-    Ami, CapacityReservation, EC2NodeClassStatus, PlacementGroup, SecurityGroup, Subnet,
-};
+use plimsoll_api::ec2_node_class::{Ami, EC2NodeClassStatus, SecurityGroup, Subnet};
 
 /// Result of a part, with the part.
 type PartResult = (StatusPart, Result<LookUpResult, WriteError>);
@@ -37,8 +35,8 @@ pub(super) async fn all(
         when(is_due(StatusPart::Subnets), subnets(deps, class, zonal)),
         when(is_due(StatusPart::SecurityGroups), security_groups(deps, class, groups)),
         when(is_due(StatusPart::Profile), instance_profile(deps, class, current)),
-        when(is_due(StatusPart::Reservations), selected_reservations(deps, class, capacity_reservations)),
-        when(is_due(StatusPart::PlacementGroup), selected_group(deps, class, placement_group)),
+        when(is_due(StatusPart::Reservations), reservations::resolve(deps, class, capacity_reservations)),
+        when(is_due(StatusPart::PlacementGroup), placement::resolve(deps, class, placement_group)),
     );
     let results: [_; StatusPart::ALL.len()] = results.into();
     StatusPart::ALL.into_iter().zip(results).filter_map(|(part, result)| Some((part, result?))).collect()
@@ -129,21 +127,4 @@ async fn instance_profile(
     }
     *profile = Some(profile::resolve(deps, class).await?);
     Ok(LookUpResult::Yes)
-}
-
-async fn selected_reservations(
-    deps: &NodeClasses,
-    class: &EC2NodeClass,
-    reservations: &mut Vec<CapacityReservation>,
-) -> Result<LookUpResult, WriteError> {
-    *reservations = reservations::resolve(deps, class).await?;
-    Ok(LookUpResult::Yes)
-}
-
-async fn selected_group(
-    deps: &NodeClasses,
-    class: &EC2NodeClass,
-    group: &mut Option<PlacementGroup>,
-) -> Result<LookUpResult, WriteError> {
-    Ok(placement::resolve(deps, class, group).await?)
 }

@@ -3,8 +3,9 @@
 use super::controller::NodeClasses;
 use super::dry_run::{is_of_class, names_dedicated};
 use super::status::LookUpResult;
+use crate::io::WriteError;
 use crate::launch_template::check_dedicated;
-use crate::ports::{CloudError, PlacementGroup as Described, PlacementGroupTerm};
+use crate::ports::{PlacementGroup as Described, PlacementGroupTerm};
 use plimsoll_api::ec2_node_class::{PlacementGroup, PlacementGroupSelector};
 use plimsoll_api::{EC2NodeClass, NodePool};
 use std::sync::Arc;
@@ -19,7 +20,7 @@ pub(super) async fn resolve(
     deps: &NodeClasses,
     class: &EC2NodeClass,
     group: &mut Option<PlacementGroup>,
-) -> Result<LookUpResult, CloudError> {
+) -> Result<LookUpResult, WriteError> {
     let Some(selector) = &class.spec.placement_group_selector else {
         *group = None;
         return Ok(LookUpResult::Yes);

@@ -2,8 +2,10 @@
 
 use super::controller::NodeClasses;
 use super::selectors;
+use super::status::LookUpResult;
 use crate::clock::Timestamped;
-use crate::ports::{CapacityReservation as Described, CloudError};
+use crate::io::WriteError;
+use crate::ports::CapacityReservation as Described;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use plimsoll_api::ec2_node_class::{CapacityReservation, EC2NodeClassStatus, ReservationState, ReservationType};
@@ -15,7 +17,11 @@ use std::time::Duration;
 const EXPIRING: SignedDuration = SignedDuration::from_mins(40);
 
 /// Looks up the reservations that the class selects, and tells the ledger how many instances are free.
-pub(super) async fn resolve(deps: &NodeClasses, class: &EC2NodeClass) -> Result<Vec<CapacityReservation>, CloudError> {
+pub(super) async fn resolve(
+    deps: &NodeClasses,
+    class: &EC2NodeClass,
+    reservations: &mut Vec<CapacityReservation>,
+) -> Result<LookUpResult, WriteError> {
     let terms = selectors::reservations(&class.spec);
     let described = match terms.is_empty() {
         true => Vec::new(),
@@ -25,7 +31,8 @@ pub(super) async fn resolve(deps: &NodeClasses, class: &EC2NodeClass) -> Result<
     deps.ledger.with(|ledger| {
         described.iter().for_each(|reservation| ledger.set_reservation(&reservation.id, reservation.free, now));
     });
-    Ok(in_status(described, &class.spec, deps.clock.now()))
+    *reservations = in_status(described, &class.spec, deps.clock.now());
+    Ok(LookUpResult::Yes)
 }
 
 /// Reservations that nodes of the class can use and that have not ended, sorted by id.
