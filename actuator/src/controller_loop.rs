@@ -10,6 +10,7 @@ use crate::stores::{ChangeSignal, Stores, WatchedKind};
 use plimsoll_runtime::backoff;
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
 use std::time::Duration;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
@@ -39,6 +40,11 @@ pub(crate) struct Candidate<Input> {
     pub(crate) version: Option<u64>,
     /// Input of the reconciler.
     pub(crate) input: Input,
+}
+
+/// A version of an input: the hash of what its reconcile depends on.
+pub(crate) fn version_of(inputs: &impl Hash) -> u64 {
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(inputs)
 }
 
 /// When to reconcile again without a change; `None` means only on a change.

@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use plimsoll_api::Pod;
 use std::collections::BTreeSet;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 
 /// Field manager of our nominations. In `metadata.managedFields` it distinguishes them from kube-scheduler's own.
@@ -56,7 +56,5 @@ pub(crate) fn hash_of_reschedulable(pods: &[Arc<Pod>]) -> u64 {
     if uids.is_empty() {
         return 0;
     }
-    let mut hasher = DefaultHasher::new();
-    uids.hash(&mut hasher);
-    hasher.finish()
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(uids)
 }

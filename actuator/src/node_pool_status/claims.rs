@@ -1,6 +1,6 @@
 //! Conditions of NodeClaims: drift, the time of the last pod event, consolidatability, and consistency with the Node.
 
-use crate::controller_loop::{Candidate, ControllerLoop, Requeue};
+use crate::controller_loop::{Candidate, ControllerLoop, Requeue, version_of};
 use crate::events::{Note, object, reason};
 use crate::guarded;
 use crate::io::{ObjectPart, WriteError};
@@ -19,7 +19,6 @@ use plimsoll_api::condition::{self, Moment, Status};
 use plimsoll_api::{EC2NodeClass, NodeClaim, NodePool, Pod};
 use plimsoll_model::names::{annotation, label};
 use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -95,16 +94,10 @@ fn candidates(deps: &NodePoolStatus, on_nodes: &mut PodsOnNodes) -> Vec<Candidat
             class.as_ref().and_then(|class| class.metadata.resource_version.as_ref()),
             pods,
         );
-        let version = Some(hash_of(&version));
+        let version = Some(version_of(&version));
         Candidate { key: claim.name_any(), version, input: ClaimWithPool { claim, pool, class, pods } }
     };
     live.into_iter().map(candidate).collect()
-}
-
-fn hash_of(value: &impl Hash) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    value.hash(&mut hasher);
-    hasher.finish()
 }
 
 async fn reconcile(deps: NodePoolStatus, subject: ClaimWithPool) -> Result<Requeue, WriteError> {

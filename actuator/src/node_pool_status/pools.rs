@@ -1,7 +1,7 @@
 //! Annotations and status of NodePools.
 
 use crate::clock::Timestamped;
-use crate::controller_loop::{Candidate, ControllerLoop, Requeue};
+use crate::controller_loop::{Candidate, ControllerLoop, Requeue, version_of};
 use crate::events::{Note, object, reason};
 use crate::io::{ObjectPart, WriteError};
 use crate::node_pool_status::{NodePoolStatus, hash};
@@ -19,7 +19,6 @@ use plimsoll_model::quantity::format_amount;
 use plimsoll_model::resources::Resources;
 use plimsoll_snapshot::rollout::{Rollout, Stage, claims_of_drifted_pools};
 use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -54,21 +53,18 @@ fn candidates(deps: &NodePoolStatus) -> Vec<Candidate<PoolWithClass>> {
         .map(|pool| {
             let class = classes.get(&pool.spec.template.spec.node_class_ref.name).cloned();
             let has = has.remove(&pool.name_any()).unwrap_or_default();
-            let mut hasher = DefaultHasher::new();
-            pool.metadata.resource_version.hash(&mut hasher);
-            class.as_ref().and_then(|class| class.metadata.resource_version.clone()).hash(&mut hasher);
-            has.hash(&mut hasher);
             let of_drifted = drifted.get(pool.name_any().as_str()).map(Vec::as_slice).unwrap_or_default();
             let rollout = rollout::of(&deps.stores, &pool, of_drifted, deps.clock.timestamp());
-            // The text of the progress changes less often than the progress, which changes with each node.
-            let shown = rollout.as_ref().map(|rollout| (&rollout.stage, rollout.progress.to_string()));
-            shown.hash(&mut hasher);
-            deps.registrations.is_healthy(&pool.name_any()).hash(&mut hasher);
-            Candidate {
-                key: pool.name_any(),
-                version: Some(hasher.finish()),
-                input: PoolWithClass { pool, class, has, rollout },
-            }
+            let version = version_of(&(
+                &pool.metadata.resource_version,
+                class.as_ref().and_then(|class| class.metadata.resource_version.as_ref()),
+                &has,
+                // The text of the progress changes less often than the progress, which changes with each node.
+                rollout.as_ref().map(|rollout| (&rollout.stage, rollout.progress.to_string())),
+                deps.registrations.is_healthy(&pool.name_any()),
+            ));
+            let (key, input) = (pool.name_any(), PoolWithClass { pool, class, has, rollout });
+            Candidate { key, version: Some(version), input }
         })
         .collect()
 }

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::watcher::Event;
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 
 /// Namespace (empty for cluster-scoped kinds) and name. Shared, because indices and log contain it too.
@@ -248,9 +248,7 @@ pub(super) fn key_of(metadata: &ObjectMeta) -> Key {
 }
 
 fn hash(value: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    value.hash(&mut hasher);
-    hasher.finish()
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(value)
 }
 
 /// UID and resourceVersion, which together name one state of one object.
