@@ -3,7 +3,7 @@
 use super::drain::{hide, run_pod, until_drained_and_gone};
 use k8s_openapi::api::core::v1::Node;
 use plimsoll_model::names::label;
-use plimsoll_sim::apiserver::faults::{Distortion, RuleId, WatchMatcher};
+use plimsoll_sim::apiserver::faults::RuleId;
 use plimsoll_sim::apiserver::store::{Part, Store, Write};
 use plimsoll_sim::apiserver::{Patch, ResourceId, object};
 use plimsoll_sim::plimsoll::Role;

@@ -6,7 +6,7 @@ use plimsoll_model::plan::Termination;
 use plimsoll_model::snapshot::DisruptionReason;
 use plimsoll_sim::apiserver::ResourceId;
 use plimsoll_sim::apiserver::error::ApiError;
-use plimsoll_sim::apiserver::faults::{Distortion, Effect, Gate, Matcher, WatchMatcher};
+use plimsoll_sim::apiserver::faults::{Effect, Gate, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, statuses_of, wanted};
 use plimsoll_tests::{MINUTE, Setup};
