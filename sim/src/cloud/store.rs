@@ -8,8 +8,9 @@ use super::queue::Queue;
 use super::support::Support;
 use crate::seed::Rng;
 use plimsoll_actuator::ports::{
-    CapacityReservation, CloudError, Image, Instance, InstanceFilter, InstanceStatus, InstanceTypeFacts, LaunchTemplate,
-    LaunchTemplateFilter, LaunchTemplateSpec, PlacementGroup, SecurityGroup, Subnet, Tags, Termination, ZonalShift,
+    CapacityReservation, CloudError, Image, Instance, InstanceFilter, InstanceStatus, InstanceTypeFacts,
+    LaunchTemplate, LaunchTemplateFilter, LaunchTemplateSpec, PlacementGroup, SecurityGroup, Subnet, Tags, Termination,
+    ZonalShift,
 };
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::money::MicroUsdPerHour;

@@ -343,7 +343,7 @@ async fn a_launch_whose_instances_are_throttled_keeps_its_claims() {
     assert_eq!(outcomes.last().unwrap().status, OutcomeStatus::Launched, "{outcomes:?}");
     let tokens = watcher.world.ec2.read(|cloud, _| {
         let tokens = cloud.fleets().iter().map(|fleet| fleet.request.client_token.clone());
-        tokens.collect::<std::collections::BTreeSet<_>>()
+        tokens.collect::<BTreeSet<_>>()
     });
     assert!(tokens.len() >= 5, "{tokens:?}");
     assert_eq!(tokens.len(), watcher.fleet_calls(), "a token for each call");

@@ -85,9 +85,7 @@ async fn a_claim_that_is_not_launched_has_not_drifted() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     let claim = watcher.claim(&name).unwrap();
     let since = &object::condition(&claim, "Launched").unwrap()["lastTransitionTime"];
-    let condition = |kind: &str, status: &str| {
-        json!({"type": kind, "status": status, "reason": "Tested", "message": "", "lastTransitionTime": since})
-    };
+    let condition = |kind: &str, status: &str| json!({"type": kind, "status": status, "reason": "Tested", "message": "", "lastTransitionTime": since});
     let others = object::items(&claim, &["status", "conditions"]).iter().filter(|it| it["type"] != "Launched").cloned();
     let conditions: Vec<Value> =
         others.chain([condition("Launched", "Unknown"), condition("Drifted", "True")]).collect();
