@@ -307,67 +307,40 @@ pub(crate) fn on_new<'a>(context: &SolveContext<'a>, state: &mut State, placed: 
     packing.patterns.iter().for_each(|pattern| limits::take(room, &pattern.charge, pattern.copies));
     limits::share(context, &mut state.headroom, pool);
     let room = &state.headroom[pool];
-    let mut used_up = IndexVec::filled(UsedUp::default(), packing.pod_groups.len());
+    // The pods of a group may go to thousands of nodes. Drawn from the end of a reversed list, they move no others.
+    let mut queues = packing.pod_groups;
+    queues.iter_mut().for_each(|queue| queue.reverse());
+    placed.left.iter_mut().for_each(|pod_group| pod_group.pods.reverse());
     for pattern in &packing.patterns {
         let Some(offerings) = limits::listed(view, &pattern.accept, &pattern.charge, room) else { continue };
         let spare = limited.then(|| Rc::new(Spare { accept: pattern.accept.clone(), charge: pattern.charge.clone() }));
         for _ in 0..pattern.copies {
             let mut pod_groups: Vec<PodGroup<'a>> = Vec::new();
             for (item, n) in &pattern.take {
-                used_up[*item].draw(&mut placed.left, &packing.pod_groups[*item], *n, &mut pod_groups);
+                draw(&mut placed.left, &mut queues[*item], *n, &mut pod_groups);
             }
             let (load, custom) = (pattern.load.clone(), pattern.custom.clone());
             let (offerings, spare) = (offerings.clone(), spare.clone());
             placed.launches.push(Draft { pool, pod_groups, load, custom, offerings, spare });
         }
     }
-    used_up
-        .iter()
-        .zip(&packing.pod_groups)
-        .for_each(|(used_up, pod_groups)| used_up.finish(&mut placed.left, pod_groups));
     placed.left.retain(|pod_group| !pod_group.pods.is_empty());
+    placed.left.iter_mut().for_each(|pod_group| pod_group.pods.reverse());
 }
 
-/// How many pods of an item's groups are used up. Groups are split once at the end, since the pods of a group may
-/// go to thousands of nodes.
-#[derive(Debug, Clone, Default)]
-struct UsedUp {
-    /// Groups that are used up.
-    pod_groups: usize,
-    /// Pods of the next group that are used up.
-    pods: usize,
-}
-
-impl UsedUp {
-    /// Takes up to `n` pods.
-    fn draw<'a>(
-        &mut self,
-        left: &mut [PodGroup<'a>],
-        pod_groups: &[PodGroupId],
-        mut n: usize,
-        node: &mut Vec<PodGroup<'a>>,
-    ) {
-        while n > 0 {
-            let id = pod_groups.get(self.pod_groups);
-            let Some(pod_group) = id.and_then(|id| left.get_mut(id.number())) else { return };
-            let taken = n.min(pod_group.pods.len() - self.pods);
-            let pods = pod_group.pods.iter().skip(self.pods).take(taken).copied().collect();
-            node.push(PodGroup { pods, only: pod_group.only.clone(), ..*pod_group });
-            n -= taken;
-            self.pods += taken;
-            // The rest does not fit here, and must not start another group on another host.
-            pod_group.on_one_node = false;
-            if self.pods == pod_group.pods.len() {
-                (self.pod_groups, self.pods) = (self.pod_groups + 1, 0);
-            }
-        }
-    }
-
-    fn finish(&self, left: &mut [PodGroup<'_>], pod_groups: &[PodGroupId]) {
-        for (number, id) in pod_groups.iter().enumerate().take(self.pod_groups + 1) {
-            let Some(pod_group) = left.get_mut(id.number()) else { continue };
-            let used = if number < self.pod_groups { pod_group.pods.len() } else { self.pods };
-            pod_group.pods.drain(..used);
+/// Takes up to `n` pods of the groups in `queue` from `left`, each time from the end of the last group.
+fn draw<'a>(left: &mut [PodGroup<'a>], queue: &mut Vec<PodGroupId>, mut n: usize, node: &mut Vec<PodGroup<'a>>) {
+    while n > 0 {
+        let Some(pod_group) = queue.last().and_then(|id| left.get_mut(id.number())) else { return };
+        let kept = pod_group.pods.len().saturating_sub(n);
+        let mut pods = pod_group.pods.split_off(kept);
+        pods.reverse();
+        n -= pods.len();
+        node.push(PodGroup { pods, only: pod_group.only.clone(), ..*pod_group });
+        // The rest does not fit here, and must not start another group on another host.
+        pod_group.on_one_node = false;
+        if kept == 0 {
+            queue.pop();
         }
     }
 }
