@@ -132,13 +132,28 @@ impl State {
         Arc::make_mut(room)
     }
 
+    /// Runs `attempt` and undoes its changes, except for the work.
+    pub(crate) fn undone<T>(&mut self, attempt: impl FnOnce(&mut Self) -> T) -> T {
+        match self.attempt(|state| Err::<T, T>(attempt(state))) {
+            Ok(found) | Err(found) => found,
+        }
+    }
+
     /// Runs `attempt` and undoes its changes, except for the work, if it returns `None`.
     pub(crate) fn trial<T>(&mut self, attempt: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
+        self.attempt(|state| attempt(state).ok_or(())).ok()
+    }
+
+    /// Runs `attempt` and undoes its changes, except for the work, if it fails.
+    ///
+    /// # Errors
+    /// Those of `attempt`.
+    pub(crate) fn attempt<T, E>(&mut self, attempt: impl FnOnce(&mut Self) -> Result<T, E>) -> Result<T, E> {
         let (headroom, counts) = (self.headroom.clone(), self.counts.clone());
         let outer = self.journal.replace(Vec::new());
         let result = attempt(self);
         let own = std::mem::replace(&mut self.journal, outer).unwrap_or_default();
-        if result.is_some() {
+        if result.is_ok() {
             if let Some(journal) = &mut self.journal {
                 journal.extend(own);
             }
@@ -149,7 +164,7 @@ impl State {
             self.rooms[node] = room;
         }
         (self.headroom, self.counts) = (headroom, counts);
-        None
+        result
     }
 }
 

@@ -119,28 +119,25 @@ impl<'a> Consolidation<'_, 'a> {
             if nodes.is_empty() {
                 return None;
             }
-            let mut dropped = BTreeSet::new();
-            let placed = state.trial(|state| {
+            let attempt = state.attempt(|state| {
                 closed.iter().for_each(|one| state.close(one.node));
                 match repack.place(state, &nodes, true) {
                     Ok(mut placed) => {
-                        dropped = self.unprofitable(state, repack, &nodes, &mut placed);
-                        dropped.is_empty().then_some(placed)
+                        let dropped = self.unprofitable(state, repack, &nodes, &mut placed);
+                        if dropped.is_empty() { Ok(placed) } else { Err(dropped) }
                     }
                     Err(left) => {
                         let is_stuck =
                             |one: &&&Candidate<'a>| one.pods.iter().any(|pod| left.contains(pod.uid.as_str()));
-                        dropped = nodes.iter().filter(is_stuck).map(|one| one.node).collect();
-                        None
+                        Err(nodes.iter().filter(is_stuck).map(|one| one.node).collect())
                     }
                 }
             });
-            if let Some(placed) = placed {
-                return Some((nodes, placed));
-            }
-            if dropped.is_empty() {
-                return None;
-            }
+            let dropped = match attempt {
+                Ok(placed) => return Some((nodes, placed)),
+                Err(dropped) if dropped.is_empty() => return None,
+                Err(dropped) => dropped,
+            };
             let (stay, go): (Vec<_>, Vec<_>) = nodes.into_iter().partition(|one| dropped.contains(&one.node));
             nodes = go;
             // Nodes that do not pay without those of their pool that budgets postpone may pay together with them later.

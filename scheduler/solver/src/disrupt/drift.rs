@@ -90,29 +90,29 @@ fn replace_together<'a>(
             return;
         }
         let wanted = wanted(context, &nodes);
-        let mut stuck: BTreeSet<Id<Node>> = BTreeSet::new();
-        let found = state.trial(|state| {
+        let found = state.attempt(|state| {
             nodes.iter().for_each(|one| state.close(one.node));
             match placed(context, state, wanted) {
                 Ok(placed) => {
                     let must_stay = |node: &Id<Node>| !removal.followed.permits(context, state, *node);
-                    stuck.extend(nodes.iter().map(|one| one.node).filter(must_stay));
-                    stuck.is_empty().then_some(placed)
+                    let stuck: BTreeSet<Id<Node>> = nodes.iter().map(|one| one.node).filter(must_stay).collect();
+                    if stuck.is_empty() { Ok(placed) } else { Err(stuck) }
                 }
                 Err(left) => {
                     let left = relaxation::uids(&left);
                     let is_left = |one: &&&Candidate<'a>| one.pods.iter().any(|pod| left.contains(&pod.uid));
-                    stuck.extend(nodes.iter().filter(is_left).map(|one| one.node));
-                    None
+                    Err(nodes.iter().filter(is_left).map(|one| one.node).collect())
                 }
             }
         });
-        if let Some(placed) = found {
-            nodes.iter().for_each(|one| removal.note(context, one, DisruptionReason::Drifted));
-            removal.commit(context, placed);
-            return;
+        match found {
+            Ok(placed) => {
+                nodes.iter().for_each(|one| removal.note(context, one, DisruptionReason::Drifted));
+                removal.commit(context, placed);
+                return;
+            }
+            Err(stuck) => nodes.retain(|one| !stuck.contains(&one.node)),
         }
-        nodes.retain(|one| !stuck.contains(&one.node));
     }
 }
 

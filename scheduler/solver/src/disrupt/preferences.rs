@@ -19,17 +19,10 @@ pub(super) fn give_up<'a, T>(
 ) -> Result<T, BTreeSet<&'a str>> {
     let mut pod_groups = relaxation::strictest(context, own);
     loop {
-        let mut missed = BTreeSet::new();
-        let done = state.trial(|state| match attempt(state, pod_groups.clone()) {
-            Ok(done) => Some(done),
-            Err(left) => {
-                missed = relaxation::uids(&left);
-                None
-            }
-        });
-        if let Some(done) = done {
-            return Ok(done);
-        }
+        let missed = match state.attempt(|state| attempt(state, pod_groups.clone())) {
+            Ok(done) => return Ok(done),
+            Err(left) => relaxation::uids(&left),
+        };
         let relaxed = relaxation::relaxed(context, &pod_groups, &missed, &BTreeSet::new());
         match relaxed.filter(|_| state.work > 0) {
             Some(relaxed) => pod_groups = relaxed,

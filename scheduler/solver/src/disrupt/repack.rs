@@ -89,11 +89,7 @@ impl<'s, 'a> Repack<'s, 'a> {
         let before = state.work;
         let given = before.min(work);
         state.work = given;
-        let mut found = None;
-        let _: Option<()> = state.trial(|state| {
-            found = attempt(state);
-            None
-        });
+        let found = state.undone(attempt);
         state.work = before - (given - state.work);
         found
     }

@@ -8,7 +8,6 @@ use crate::place::pod_groups::PodGroup;
 use crate::place::relaxation;
 use crate::place::{Placed, State};
 use crate::retries;
-use plimsoll_model::identity::PodUid;
 use plimsoll_model::index::Id;
 use plimsoll_model::snapshot::{Pod, PodShape};
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,16 +23,11 @@ pub(crate) fn place<'a>(context: &SolveContext<'a>, state: &mut State, pod_group
     if priorities.len() < 2 {
         return relaxation::place(context, state, pod_groups);
     }
-    let mut first = None;
-    let kept = state.trial(|state| {
+    let together = state.trial(|state| {
         let placed = relaxation::place(context, state, pod_groups.clone());
-        if is_in_order(context, &pod_groups, &placed.left) {
-            return Some(placed);
-        }
-        first = Some(placed);
-        None
+        is_in_order(context, &pod_groups, &placed.left).then_some(placed)
     });
-    if let Some(placed) = kept {
+    if let Some(placed) = together {
         return placed;
     }
     let mut chosen: Vec<PodGroup<'a>> = Vec::new();
@@ -79,19 +73,13 @@ fn join<'a>(
 ) -> Option<Vec<PodGroup<'a>>> {
     let mut asked: Vec<PodGroup<'a>> =
         chosen.iter().chain(pod_groups).filter(|pod_group| !pod_group.pods.is_empty()).cloned().collect();
-    let mut left = Vec::new();
-    state.trial(|state| -> Option<()> {
-        left = relaxation::place(context, state, asked.clone()).left;
-        None
-    });
-    let above: BTreeSet<&PodUid> = chosen.iter().flat_map(|pod_group| &pod_group.pods).map(|pod| &pod.uid).collect();
-    let out: BTreeSet<&PodUid> = left.iter().flat_map(|pod_group| &pod_group.pods).map(|pod| &pod.uid).collect();
-    if !above.is_disjoint(&out) {
+    let left = state.undone(|state| relaxation::place(context, state, asked.clone()).left);
+    let out = relaxation::uids(&left);
+    if !relaxation::uids(chosen).is_disjoint(&out) {
         return None;
     }
     asked.iter_mut().for_each(|pod_group| pod_group.pods.retain(|pod| !out.contains(&pod.uid)));
     asked.retain(|pod_group| !pod_group.pods.is_empty());
-    drop(above);
     *chosen = asked;
     Some(
         left.into_iter()

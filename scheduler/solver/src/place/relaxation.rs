@@ -217,21 +217,17 @@ pub(crate) fn uids<'a>(pod_groups: &[PodGroup<'a>]) -> BTreeSet<&'a PodUid> {
 /// Places as many of `pod_groups` as possible: with all preferences first, then with fewer preferences of the unplaced
 /// pods.
 pub(crate) fn place<'a>(context: &SolveContext<'a>, state: &mut State, pod_groups: Vec<PodGroup<'a>>) -> Placed<'a> {
-    let mut other = None;
-    let placed = state.trial(|state| {
+    let stepwise = state.attempt(|state| {
         let (placed, pod_groups) = relax_stepwise(context, state, pod_groups);
         match with_equal_levels(context, &pod_groups) {
-            Some(equal_levels) => {
-                other = Some((Score::of(context, &placed), pod_groups, equal_levels));
-                None
-            }
-            None => Some(placed),
+            Some(equal_levels) => Err((Score::of(context, &placed), pod_groups, equal_levels)),
+            None => Ok(placed),
         }
     });
-    if let Some(placed) = placed {
-        return placed;
-    }
-    let Some((known, pod_groups, equal_levels)) = other else { return Placed::default() };
+    let (known, pod_groups, equal_levels) = match stepwise {
+        Ok(placed) => return placed,
+        Err(other) => other,
+    };
     let cheaper = state.trial(|state| {
         let placed = topology::place(context, state, equal_levels);
         let score = Score::of(context, &placed);
@@ -276,36 +272,27 @@ fn relax_stepwise<'a>(
         if pod_groups.iter().all(|pod_group| context.relaxation.is_required_only(pod_group.shape)) {
             break;
         }
-        let (mut lower, mut kept) = (None, None);
-        let placed = state.trial(|state| {
+        let attempt = state.attempt(|state| {
             let placed = topology::place(context, state, pod_groups.clone());
             let missed = uids(&placed.left);
             if missed.is_empty() {
-                return Some(placed);
+                return Ok(placed);
             }
-            lower = relaxed(context, &pod_groups, &missed, &BTreeSet::new());
             // Giving up one preference does not help pods that cannot be placed in addition to the others even without
             // preferences.
             let rest = topology::place(context, state, required_only(context, &placed.left));
             let stuck = uids(&rest.left);
-            if lower.is_none() || stuck.len() == missed.len() {
-                kept = Some(missed.len());
-                return None;
-            }
-            let stuck = if step >= STEPS || state.work == 0 { &missed } else { &stuck };
-            lower = relaxed(context, &pod_groups, &missed, stuck);
-            None
+            let last = if step >= STEPS || state.work == 0 { &missed } else { &stuck };
+            let lower = relaxed(context, &pod_groups, &missed, last).filter(|_| stuck.len() < missed.len());
+            Err((lower, missed.len()))
         });
-        if let Some(placed) = placed {
-            return (placed, pod_groups);
-        }
-        pod_groups = match kept {
-            None => lower.unwrap_or_default(),
-            Some(left) => match relax_for_others(context, state, &pod_groups, left) {
-                Some(fewer) => fewer,
-                None => break,
-            },
+        let (lower, left) = match attempt {
+            Ok(placed) => return (placed, pod_groups),
+            Err(other) => other,
         };
+        let fewer = lower.or_else(|| relax_for_others(context, state, &pod_groups, left));
+        let Some(fewer) = fewer else { break };
+        pod_groups = fewer;
     }
     let mut placed = topology::place(context, state, pod_groups.clone());
     placed.left = required_only(context, &placed.left);
@@ -321,13 +308,7 @@ fn relax_for_others<'a>(
     left: usize,
 ) -> Option<Vec<PodGroup<'a>>> {
     let mut without = |pod_groups: &[PodGroup<'a>]| {
-        let mut count = usize::MAX;
-        state.trial(|state| -> Option<()> {
-            let placed = topology::place(context, state, pod_groups.to_vec());
-            count = unplaced(&placed);
-            None
-        });
-        count
+        state.undone(|state| unplaced(&topology::place(context, state, pod_groups.to_vec())))
     };
     let all = required_only(context, pod_groups);
     if without(&all) >= left {

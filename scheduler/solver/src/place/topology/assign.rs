@@ -39,13 +39,10 @@ pub(super) fn assign_within<'a>(
         return assign_all(context, state, pod_groups, caps);
     }
     // The capacity that assigned pods reserve is free again when they are placed.
-    let mut found = None;
-    let _: Option<()> = state.trial(|state| {
+    let (assigned, counts) = state.undone(|state| {
         let assigned = assign_all(context, state, pod_groups, caps);
-        found = Some((assigned, state.counts.clone()));
-        None
+        (assigned, state.counts.clone())
     });
-    let Some((assigned, counts)) = found else { return Default::default() };
     state.counts = counts;
     assigned
 }
