@@ -189,12 +189,10 @@ impl Planner {
             repriced.mark(&mut launches);
             early(&launches);
         };
-        let (mut plan, packing) = self.with_prices(request, |planner, request| {
-            planner.with_context(request, |context| {
-                context.topology.evenly = request.evenly;
-                let plan = planned(context, request.options, request.bounded, &mut marked);
-                (plan, context.packing_work.get())
-            })
+        let (mut plan, packing) = self.with_context(request, |context| {
+            context.topology.evenly = request.evenly;
+            let plan = planned(context, request.options, request.bounded, &mut marked);
+            (plan, context.packing_work.get())
         });
         Repriced::new(request.snapshot, request.catalogs).mark(&mut plan.launches);
         (plan, packing)
@@ -202,10 +200,8 @@ impl Planner {
 
     /// Lower bound of the cost of any plan for the pods of `plan`.
     fn lower_bound(&mut self, request: Request<'_>, plan: &Plan) -> MicroUsdPerHour {
-        self.with_prices(request, |planner, request| {
-            planner.with_context(request, |context| {
-                crate::pipeline::lower_bound(context, plan, &crate::pipeline::demand(context, plan))
-            })
+        self.with_context(request, |context| {
+            crate::pipeline::lower_bound(context, plan, &crate::pipeline::demand(context, plan))
         })
     }
 
@@ -233,27 +229,27 @@ impl Planner {
         let request = Request { snapshot, index, catalogs, options, originals: None, bounded: true, evenly: false };
         // Raising the bound to whole nodes ends there. That is above the cost of the plan, so that a false bound shows.
         let enough = MicroUsdPerHour(plan.hourly.0 + plan.hourly.0 / 8);
-        self.with_prices(request, |planner, request| {
-            planner.with_context(request, |context| {
-                crate::pipeline::uncut_bound(context, plan, &crate::pipeline::demand(context, plan), enough)
-            })
+        self.with_context(request, |context| {
+            crate::pipeline::uncut_bound(context, plan, &crate::pipeline::demand(context, plan), enough)
         })
     }
 
     /// Applies NodeOverlays, node costs and On-Demand ratios, then calls `ask`. Catalogs that overlays change have
     /// their own ids. Pods that On-Demand ratios change keep theirs, so nothing is cached for such snapshots.
-    fn with_prices<T>(&mut self, request: Request<'_>, ask: impl FnOnce(&mut Self, Request<'_>) -> T) -> T {
+    fn with_context<T>(&mut self, request: Request<'_>, ask: impl FnOnce(&mut SolveContext<'_>) -> T) -> T {
         let overlaid = overlay::applied(request.snapshot, request.catalogs);
         let priced = overlaid.as_ref();
         let priced = priced.map_or(request, |(snapshot, catalogs)| Request { snapshot, catalogs, ..request });
         if let Some((mixed, originals)) = on_demand_ratio::applied(priced.snapshot, priced.index, priced.catalogs) {
             let (index, originals) = (SnapshotIndex::new(&mixed), Some(&originals));
-            return ask(&mut self.fresh(), Request { snapshot: &mixed, index: &index, originals, ..priced });
+            let mixed = Request { snapshot: &mixed, index: &index, originals, ..priced };
+            return self.fresh().with_priced(mixed, ask);
         }
-        ask(self, priced)
+        self.with_priced(priced, ask)
     }
 
-    fn with_context<T>(&mut self, request: Request<'_>, ask: impl FnOnce(&mut SolveContext<'_>) -> T) -> T {
+    /// Like [`Self::with_context`], for a request to which everything is applied.
+    fn with_priced<T>(&mut self, request: Request<'_>, ask: impl FnOnce(&mut SolveContext<'_>) -> T) -> T {
         let Request { snapshot, index, catalogs, options, originals, .. } = request;
         let (solve_index, nodes) = self.kept.take().unzip();
         let (solve_index, change) = SolveIndex::new(solve_index, snapshot, index, catalogs, options, originals);
