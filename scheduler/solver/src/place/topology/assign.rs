@@ -210,9 +210,8 @@ fn assign_group<'a>(
     }
     for (tuple, pods) in tuples.all.iter().zip(shares).filter(|(_, pods)| !pods.is_empty()) {
         let (count, values) = (pods.len(), &tuple.values);
-        state
-            .counts
-            .add(context, shape, i64::try_from(count).unwrap_or(i64::MAX), |key| values.get(key).map(String::as_str));
+        let by = i64::try_from(count).unwrap_or(i64::MAX);
+        state.counts.add(context, shape, by, None, |key| values.get(key).map(String::as_str));
         if !caps.is_empty() {
             *used.entry((shape, values.clone())).or_default() += count;
         }

@@ -104,34 +104,25 @@ impl Counts {
     pub(crate) fn leave(&mut self, context: &SolveContext<'_>, pod: &Pod, node: Id<Node>) {
         let Some(shape) = context.shape_of(pod).filter(|_| !pod.terminating) else { return };
         let node = context.nodes[node].node;
-        self.note(context, shape, -1, Some(node), |key| lookup(&node.labels, key));
+        self.add(context, shape, -1, Some(node), |key| lookup(&node.labels, key));
     }
 
     /// Adds a pod that is placed on an existing node.
     pub(crate) fn enter(&mut self, context: &SolveContext<'_>, pod: &Pod, node: Id<Node>) {
         let Some(shape) = context.shape_of(pod) else { return };
         let node = context.nodes[node].node;
-        self.note(context, shape, 1, Some(node), |key| lookup(&node.labels, key));
-    }
-
-    /// Adds `by` pods of `shape` to the domain that `domain` returns for each key.
-    pub(super) fn add<'d>(
-        &mut self,
-        context: &SolveContext<'_>,
-        shape: Id<PodShape>,
-        by: i64,
-        domain: impl Fn(&str) -> Option<&'d str>,
-    ) {
-        self.note(context, shape, by, None, domain);
+        self.add(context, shape, 1, Some(node), |key| lookup(&node.labels, key));
     }
 
     /// Adds `by` pods of `shape` that may go to any domain. Their domain is known only if their node selector names it.
     pub(super) fn add_anywhere(&mut self, context: &SolveContext<'_>, shape: Id<PodShape>, by: i64) {
         let selector = &context.shapes[shape].shape.node_selector;
-        self.add(context, shape, by, |key| lookup(selector, key));
+        self.add(context, shape, by, None, |key| lookup(selector, key));
     }
 
-    fn note<'d>(
+    /// Adds `by` pods of `shape` to the domain that `domain` returns for each key. The pods are on `node`, or on a new
+    /// node if `node` is `None`.
+    pub(super) fn add<'d>(
         &mut self,
         context: &SolveContext<'_>,
         shape: Id<PodShape>,

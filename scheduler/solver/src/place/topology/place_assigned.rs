@@ -171,7 +171,7 @@ fn place_once<'a>(
         let fitting = assigned.get(tuple).copied().unwrap_or(0) - left;
         if fitting > 0 && context.topology.is_count_independent[tuple.0] {
             let count = i64::try_from(*left).unwrap_or(i64::MAX);
-            state.counts.add(context, tuple.0, -count, |label| tuple.1.get(label).map(String::as_str));
+            state.counts.add(context, tuple.0, -count, None, |label| tuple.1.get(label).map(String::as_str));
             continue;
         }
         let fitting_in_all = in_all(&assigned, tuple.0) - in_all(&short_of, tuple.0);
