@@ -4,7 +4,7 @@ use plimsoll_model::index::Id;
 use std::marker::PhantomData;
 
 /// A row of values per `T`.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Grid<T: ?Sized, V> {
     width: usize,
     values: Vec<V>,
@@ -46,12 +46,5 @@ impl<T: ?Sized, V: Copy> Grid<T, V> {
     /// All rows in order.
     pub(crate) fn rows_mut(&mut self) -> impl DoubleEndedIterator<Item = &mut [V]> {
         self.values.chunks_exact_mut(self.width.max(1))
-    }
-}
-
-// A derived implementation would require `T: Clone`.
-impl<T: ?Sized, V: Clone> Clone for Grid<T, V> {
-    fn clone(&self) -> Self {
-        Self { width: self.width, values: self.values.clone(), of: PhantomData }
     }
 }

@@ -49,10 +49,7 @@ pub(crate) struct Launched {
 impl Launched {
     pub(crate) fn add(&mut self, zone: &str, pods: usize) {
         self.pods += pods;
-        match self.by_zone.get_mut(zone) {
-            Some(known) => *known += pods,
-            None => drop(self.by_zone.insert(zone.to_owned(), pods)),
-        }
+        *self.by_zone.entry(zone.to_owned()).or_default() += pods;
     }
 }
 

@@ -30,13 +30,6 @@ pub(crate) struct Membership<G> {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Tally(BTreeMap<Id<HostRule>, (usize, usize)>);
 
-// A derived implementation would require `G: Default`.
-impl<G> Default for Membership<G> {
-    fn default() -> Self {
-        Self { owns: Vec::new(), matches: Vec::new() }
-    }
-}
-
 impl<G> Membership<G> {
     pub(crate) fn is_free(&self) -> bool {
         self.owns.is_empty() && self.matches.is_empty()

@@ -271,7 +271,8 @@ fn memberships<G>(
     shapes: &IndexVec<PodShape, &PodShape>,
 ) -> (IndexVec<PodShape, Membership<G>>, Vec<bool>) {
     let mut without = Vec::with_capacity(groups.len());
-    let mut all: IndexVec<PodShape, Membership<G>> = shapes.iter().map(|_| Membership::default()).collect();
+    let none = |_: &&PodShape| Membership { owns: Vec::new(), matches: Vec::new() };
+    let mut all: IndexVec<PodShape, Membership<G>> = shapes.iter().map(none).collect();
     // Most selectors name labels. Only shapes with the rarest of these labels need a check. The map serves lookups
     // only; iterating over it would not be deterministic.
     let named = groups.keys().flat_map(|group| group.labels());

@@ -105,14 +105,9 @@ impl<'a> PoolView<'a> {
 
 /// Labels that at least one type has.
 pub(super) fn of_types(catalog: &Catalog) -> BTreeSet<String> {
-    let mut keys: BTreeSet<&String> = BTreeSet::new();
-    let mut last: Option<&InstanceType> = None;
-    for kind in &catalog.instance_types {
-        // Nearly all types have the same labels as the type before.
-        if !last.is_some_and(|last| last.labels.keys().eq(kind.labels.keys())) {
-            keys.extend(kind.labels.keys());
-        }
-        last = Some(kind);
-    }
+    let mut kinds: Vec<&InstanceType> = catalog.instance_types.iter().collect();
+    // Nearly all types have the same labels as the type before.
+    kinds.dedup_by(|kind, last| kind.labels.keys().eq(last.labels.keys()));
+    let keys: BTreeSet<&String> = kinds.into_iter().flat_map(|kind| kind.labels.keys()).collect();
     keys.into_iter().cloned().collect()
 }
