@@ -8,7 +8,7 @@
 use super::{Component, Places, Program, free_instances, places_of, program, resource_prices, rows, shared};
 use crate::input::context::SolveContext;
 use crate::input::intern::{Amounts, Bits, add};
-use crate::place::columns::{self, rules};
+use crate::place::columns::{self, number, rules};
 use crate::place::draft;
 use crate::place::topology::{Group, GroupKind};
 use plimsoll_model::index::{Id, IndexVec};
@@ -234,11 +234,6 @@ fn by_zone(context: &SolveContext<'_>, component: &Component) -> BTreeMap<String
         }
     }
     zones
-}
-
-#[expect(clippy::cast_precision_loss, reason = "counts of pods are far below 2^52")]
-fn number(count: usize) -> f64 {
-    count as f64
 }
 
 #[cfg(test)]

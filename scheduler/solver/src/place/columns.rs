@@ -14,7 +14,7 @@ mod tests;
 use crate::bound::resource_prices;
 use crate::input::intern::{Amounts, Bits, add, how_many};
 pub(crate) use branch::tightened;
-use master::{Column, Duals, Master, number};
+use master::{Column, Duals, Master};
 use plimsoll_model::index::{Id, IndexVec};
 use pricing::Pricing;
 
@@ -212,6 +212,11 @@ fn anything(kinds: &PodKinds, enough: f64) -> IndexVec<Column, Column> {
         caps: Vec::new(),
     };
     kinds.iter_enumerated().map(all).collect()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of pods are far below 2^52")]
+pub(crate) fn number(count: usize) -> f64 {
+    count as f64
 }
 
 #[expect(clippy::cast_precision_loss, reason = "prices are far below 2^52")]

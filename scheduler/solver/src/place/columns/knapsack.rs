@@ -1,6 +1,6 @@
 //! Knapsack: the pods of given worth that fit on one node and are worth most together.
 
-use super::master::number;
+use super::number;
 use crate::input::intern::{Amounts, how_many};
 use plimsoll_model::index::{Id, IndexVec};
 

@@ -1,7 +1,7 @@
 //! The restricted master problem: covers all pods with fractions of nodes at minimum price. Solved by the revised
 //! simplex method.
 
-use super::{Cap, KindId, PodKind, Row, Take};
+use super::{Cap, KindId, PodKind, Row, Take, number};
 use plimsoll_model::index::{Id, IndexVec};
 
 /// Numbers below this are zero. Costs and demands are scaled to about one.
@@ -180,9 +180,4 @@ impl Master {
 /// Sum of the values of these pods.
 fn of_take(values: &Vector, take: &[(KindId, usize)]) -> f64 {
     take.iter().map(|(kind, n)| values[Master::of_kind(*kind)] * number(*n)).sum()
-}
-
-#[expect(clippy::cast_precision_loss, reason = "counts of pods are far below 2^52")]
-pub(super) fn number(count: usize) -> f64 {
-    count as f64
 }

@@ -1,8 +1,8 @@
 //! The pricing problem: finds fillings whose worth exceeds the price of their node, at given prices of pods.
 
 use super::knapsack::{Knapsack, Offered};
-use super::master::{Column, Duals, number};
-use super::{Cap, KindId, PodKind, PodKinds, Row, SLACK};
+use super::master::{Column, Duals};
+use super::{Cap, KindId, PodKind, PodKinds, Row, SLACK, number};
 use crate::bound::resource_prices;
 use crate::input::intern::how_many;
 use plimsoll_model::index::{Id, IndexVec};
