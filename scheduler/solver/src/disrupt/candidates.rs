@@ -75,11 +75,10 @@ impl<'a> Candidate<'a> {
 /// offerings allow, except for as many as the pool has beyond its `replicas`, including nodes that start. The second
 /// value has these nodes, without the launches of their successors. Their pods need no other place.
 pub(crate) fn expired<'a>(context: &SolveContext<'a>, kept: &BTreeSet<Id<Node>>) -> (Vec<Removed<'a>>, Successors) {
-    let pools = pools(context);
     let (mut found, mut successors, mut of_pool) = (Vec::new(), Successors::new(), BTreeMap::new());
     let mut shared = static_pools::shared_headroom(context, &[]);
     for (index, view) in context.nodes.iter_enumerated() {
-        let Some(pool) = view.node.node_pool.as_ref().and_then(|name| pools.get(name.as_str())) else { continue };
+        let Some(pool) = view.pool else { continue };
         let over = view.node.expires.is_some_and(|at| at <= context.snapshot.now);
         let exists = view.node.state != NodeState::InFlight;
         if !over || !exists || view.node.deleting || kept.contains(&index) {
@@ -102,14 +101,11 @@ pub(crate) fn expired<'a>(context: &SolveContext<'a>, kept: &BTreeSet<Id<Node>>)
 
 /// Candidates in the order of nodes, and the next time at which more nodes may become candidates without other changes.
 pub(super) fn find<'a>(context: &SolveContext<'a>, removal: &Removal<'a>) -> (Vec<Candidate<'a>>, Option<Timestamp>) {
-    let pools = pools(context);
     let now = context.snapshot.now;
     let mut next: Option<Timestamp> = None;
     let mut found = Vec::new();
     for (index, view) in context.nodes.iter_enumerated() {
-        let Some(pool) = view.node.node_pool.as_ref().and_then(|name| pools.get(name.as_str()).copied()) else {
-            continue;
-        };
+        let Some(pool) = view.pool else { continue };
         let idle_at =
             pool.disruption.consolidate_after.map(|after| view.node.idle_since.map_or(now, |since| since.plus(after)));
         let protected = view.pods.iter().filter(|pod| !pod.terminating).map(|pod| pod.do_not_disrupt_until);
@@ -182,10 +178,6 @@ fn evictions(pods: &[&Pod], now: Timestamp) -> i64 {
 /// When the cost of evicting these pods next falls by time alone.
 fn next_fall(pods: &[&Pod], now: Timestamp) -> Option<Timestamp> {
     pods.iter().filter(|pod| !pod.is_virtual()).filter_map(|pod| pod_age::next_fall(pod, now)).min()
-}
-
-fn pools<'a>(context: &SolveContext<'a>) -> BTreeMap<&'a str, &'a NodePool> {
-    context.snapshot.node_pools.iter().map(|pool| (pool.name.as_str(), pool)).collect()
 }
 
 /// Whether the node is initialized, not deleting, and has neither do-not-disrupt nor reserved pods.

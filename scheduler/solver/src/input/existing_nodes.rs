@@ -7,7 +7,7 @@ use crate::place::hostname_topology::Tally;
 use crate::place::pod_groups::PodGroup;
 use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::snapshot::{
-    Disruption, DisruptionReason, HostPort, Node, NodeState, Pod, PodList, Snapshot, SnapshotIndex,
+    DisruptionReason, HostPort, Node, NodePool, NodeState, Pod, PodList, Snapshot, SnapshotIndex,
 };
 use plimsoll_model::time::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +17,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) struct NodeView<'a> {
     pub(crate) node: &'a Node,
     pub(crate) data: &'a NodeData,
+    /// Its pool, if the snapshot has it.
+    pub(crate) pool: Option<&'a NodePool>,
     pub(crate) pods: PodsOnNode<'a>,
     /// Whether the node accepts new pods.
     pub(crate) open: bool,
@@ -60,8 +62,7 @@ pub(crate) fn views<'a>(
     index: &'a SnapshotIndex,
     nodes: &'a Nodes,
 ) -> (IndexVec<Node, NodeView<'a>>, Vec<Option<Id<Node>>>) {
-    let pools: BTreeMap<&str, &Disruption> =
-        snapshot.node_pools.iter().map(|pool| (pool.name.as_str(), &pool.disruption)).collect();
+    let pools: BTreeMap<&str, &NodePool> = snapshot.node_pools.iter().map(|pool| (pool.name.as_str(), pool)).collect();
     let never = snapshot.pod_disruption_budgets.iter().filter(|budget| budget.fully_blocking);
     let never: BTreeSet<&str> = never.map(|budget| budget.name.as_str()).collect();
     let mut order: Vec<(usize, &Node)> = snapshot.nodes.iter().enumerate().collect();
@@ -74,13 +75,14 @@ pub(crate) fn views<'a>(
         // An initialized node that is not ready may never recover. A starting node is not expected to be ready yet.
         let lost = node.state == NodeState::Initialized && !node.ready;
         let pool = node.node_pool.as_ref().and_then(|name| pools.get(name.as_str()).copied());
-        let after = pool.and_then(|pool| pool.consolidate_after);
+        let after = pool.and_then(|pool| pool.disruption.consolidate_after);
         let settled = node.idle_since.zip(after).is_none_or(|(since, after)| since.plus(after) <= snapshot.now);
         let pods = PodsOnNode { pods: &snapshot.pods, places: index.residents(place) };
         let may_leave = || node.termination_grace_period.is_some() || !pods.iter().any(|pod| keeps_node(pod, &never));
         let id = views.push(NodeView {
             node,
             data,
+            pool,
             pods,
             open: !node.cordoned && !node.deleting && !lost,
             settled,
@@ -93,8 +95,9 @@ pub(crate) fn views<'a>(
     (views, ids)
 }
 
-/// Whether a pool with these rules may replace a drifted node now.
-fn replaces_drifted(disruption: &Disruption) -> bool {
+/// Whether the pool may replace a drifted node now.
+fn replaces_drifted(pool: &NodePool) -> bool {
+    let disruption = &pool.disruption;
     disruption.allowed.get(&DisruptionReason::Drifted) != Some(&0) && disruption.rollout_limit != Some(0)
 }
 
