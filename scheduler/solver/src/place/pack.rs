@@ -208,7 +208,7 @@ impl<'w, 'a> Packer<'w, 'a> {
             best = rounded;
         }
         let mut best = improve::improve(self, best, limit, work);
-        self.accept_all(&mut best, limit);
+        self.accept_all(&mut best);
         best
     }
 
@@ -372,7 +372,7 @@ impl<'w, 'a> Packer<'w, 'a> {
         let mut known: BTreeMap<(&Bits<Offering>, usize, &[i64]), f64> = BTreeMap::new();
         let share = |item: Id<Entry>| {
             let class = self.class(item);
-            let key = (&class.any, class.most_alone(&self.context.topology.host_rules), self.requests(item));
+            let key = (&class.any, class.most_alone, self.requests(item));
             *known.entry(key).or_insert_with(|| self.share(item))
         };
         self.items.ids().map(share).collect()
@@ -382,9 +382,8 @@ impl<'w, 'a> Packer<'w, 'a> {
     #[expect(clippy::cast_precision_loss, reason = "weights of a heuristic")]
     fn share(&self, item: Id<Entry>) -> f64 {
         let (class, requests) = (self.class(item), self.requests(item));
-        let most = class.most_alone(&self.context.topology.host_rules);
         let per_pod = |offering: Id<Offering>| {
-            let count = how_many(requests, self.room(offering), most);
+            let count = how_many(requests, self.room(offering), class.most_alone);
             (count > 0).then(|| self.counts(offering) as f64 / count as f64)
         };
         let is_allowed = |one: Id<Offering>| self.items[item].needs_exotic || !self.view.is_exotic(one);

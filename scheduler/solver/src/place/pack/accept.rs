@@ -47,9 +47,8 @@ impl Packer<'_, '_> {
 
     /// Sets the accepted offerings of each pattern: as many as a launch may list, or all of them if limits restrict the
     /// list later.
-    pub(super) fn accept_all(&self, packing: &mut Packing, limit: &Headroom) {
-        let choosy = self.view.strict_min_values || limit.iter().any(Option::is_some);
-        let most = if choosy { usize::MAX } else { launch::MAX_TYPES };
+    pub(super) fn accept_all(&self, packing: &mut Packing) {
+        let most = if self.view.strict_min_values || self.limited { usize::MAX } else { launch::MAX_TYPES };
         // By pods. Custom labels may differ between patterns with the same pods.
         let mut known: BTreeMap<Take, (Narrowed, Bits<Offering>)> = BTreeMap::new();
         for pattern in &mut packing.patterns {

@@ -21,6 +21,8 @@ pub(super) struct Class<'w> {
     pub(super) plain: bool,
     pub(super) hosts: &'w Membership<HostRule>,
     pub(super) ports: &'w [HostPort],
+    /// Maximum number of the pods on an otherwise empty node.
+    pub(super) most_alone: usize,
     /// Whether the pods need other pods on their host.
     pub(super) seeks_host: bool,
 }
@@ -53,13 +55,6 @@ pub(crate) struct Entry {
     pub(super) size: f64,
     /// Whether no ordinary offering can run the pods.
     pub(super) needs_exotic: bool,
-}
-
-impl Class<'_> {
-    /// Maximum number of pods of the class on an otherwise empty node.
-    pub(super) fn most_alone(&self, rules: &IndexVec<HostRule, HostRule>) -> usize {
-        most_alone(rules, self.hosts, self.ports).max(1)
-    }
 }
 
 /// Properties that must be equal before two classes' offerings are compared.
@@ -127,6 +122,7 @@ fn new_class<'w>(
         alternatives,
         hosts: view.hosts,
         ports: &view.shape.host_ports,
+        most_alone: most_alone(&context.topology.host_rules, view.hosts, &view.shape.host_ports).max(1),
         seeks_host: context.topology.seeks_host(shape),
     }
 }

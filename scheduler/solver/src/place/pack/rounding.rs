@@ -26,13 +26,12 @@ impl Packer<'_, '_> {
         if items.len() > columns::MAX_KINDS {
             return None;
         }
-        let host_rules = &self.context.topology.host_rules;
-        let shared =
-            rules::shared(host_rules, items.iter().map(|item| (self.class(*item).hosts, left.counts[*item])), 2);
+        let members = items.iter().map(|item| (self.class(*item).hosts, left.counts[*item]));
+        let shared = rules::shared(&self.context.topology.host_rules, members, 2);
         let kind = |item: &Id<Entry>| {
             let class = self.class(*item);
             let requests = rules::requests(self.requests(*item), class.hosts, &shared);
-            PodKind { requests, count: left.counts[*item], most: class.most_alone(host_rules) }
+            PodKind { requests, count: left.counts[*item], most: class.most_alone }
         };
         let kinds: PodKinds = items.iter().map(kind).collect();
         let (offerings, mut rows) = self.rows(&items, left, limit);
@@ -66,7 +65,6 @@ impl Packer<'_, '_> {
         left: &Left,
         limit: &Headroom,
     ) -> (IndexVec<Row, Id<Offering>>, IndexVec<Row, Row>) {
-        let limited = limit.iter().any(Option::is_some);
         let (mut offerings, mut rows): (IndexVec<Row, Id<Offering>>, IndexVec<Row, Row>) = Default::default();
         for offering in self.candidates.iter().copied().filter(|one| self.affordable(*one, limit)) {
             let suits = Bits::of(items.len(), |kind| self.class(items[kind]).any.has(offering));
@@ -74,7 +72,7 @@ impl Packer<'_, '_> {
             let room: Amounts =
                 self.room(offering).iter().zip(&left.load).map(|(room, load)| *room.min(load)).collect();
             let row = Row { price: self.counts(offering), room, suits };
-            if limited || !rows.iter().rev().any(|other| other.covers(&row)) {
+            if self.limited || !rows.iter().rev().any(|other| other.covers(&row)) {
                 offerings.push(offering);
                 rows.push(row);
             }

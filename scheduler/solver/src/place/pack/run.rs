@@ -39,7 +39,7 @@ impl Packer<'_, '_> {
             if left.items().count() * self.candidates.len() <= SMALL {
                 plans.extend([(Strategy::LargestFirst, true), (Strategy::LargestFirst, false)]);
             }
-            if limit.iter().any(Option::is_some) {
+            if self.limited {
                 plans.extend([(Strategy::Frugal, true), (Strategy::Frugal, false)]);
             }
         }
