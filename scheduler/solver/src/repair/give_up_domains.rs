@@ -67,9 +67,17 @@ enum Scope {
     Related,
 }
 
+/// Whose domains are given up, and from where.
+struct Closing<'w> {
+    /// The snapshot with all domains.
+    start: Snapshot,
+    waiting: &'w Waiting,
+    scope: Scope,
+}
+
 /// `index` is that of the original snapshot.
 fn give_up_for(best: &mut Best<'_>, index: &SnapshotIndex, waiting: &Waiting, scope: Scope) {
-    let start = best.start();
+    let closing = Closing { start: best.start(), waiting, scope };
     let before: BTreeSet<PodUid> = unplaced_pods(best.inputs.snapshot, &best.plan).into_iter().cloned().collect();
     let existing = counts(best.inputs.snapshot, index, waiting);
     let mut given_up: Vec<String> = Vec::new();
@@ -84,9 +92,9 @@ fn give_up_for(best: &mut Best<'_>, index: &SnapshotIndex, waiting: &Waiting, sc
         let rest = closable(best, &latest, waiting, &existing, &given_up);
         let Some(emptiest) = rest.into_iter().next() else { break };
         given_up.push(emptiest);
-        match best.attempt(closed(&start, waiting, &given_up, scope), false) {
+        match best.attempt(closing.without(&given_up), false) {
             Attempt::Accepted => {
-                reopen(best, &start, waiting, &mut given_up, needed, scope);
+                reopen(best, &closing, &mut given_up, needed);
                 needed = given_up.len();
                 latest = best.plan.clone();
             }
@@ -95,9 +103,9 @@ fn give_up_for(best: &mut Best<'_>, index: &SnapshotIndex, waiting: &Waiting, sc
         }
     }
     if waits(best) && follows(best.inputs.snapshot, waiting) {
-        keep_one(best, &start, waiting, &existing, scope);
+        keep_one(best, &closing, &existing);
     }
-    keep_domains(best, start, &before);
+    keep_domains(best, closing.start, &before);
 }
 
 /// Whether some of the pods must be near pending pods. Pods that run stay where they are.
@@ -113,19 +121,13 @@ fn follows(snapshot: &Snapshot, waiting: &Waiting) -> bool {
 
 /// Gives up all domains but one, and not the one with the most pods. It may have these only because the pods that they
 /// must be near are there, and these would find a place in the other domain, too.
-fn keep_one(
-    best: &mut Best<'_>,
-    start: &Snapshot,
-    waiting: &Waiting,
-    existing: &BTreeMap<String, usize>,
-    scope: Scope,
-) {
-    let all = closable(best, &best.plan, waiting, existing, &[]);
+fn keep_one(best: &mut Best<'_>, closing: &Closing<'_>, existing: &BTreeMap<String, usize>) {
+    let all = closable(best, &best.plan, closing.waiting, existing, &[]);
     for kept in all.iter().take(all.len().saturating_sub(1)).take(retries::FEW) {
         let mut given_up: Vec<String> = all.iter().filter(|one| *one != kept).cloned().collect();
-        match best.attempt(closed(start, waiting, &given_up, scope), false) {
+        match best.attempt(closing.without(&given_up), false) {
             Attempt::Accepted => {
-                reopen(best, start, waiting, &mut given_up, 0, scope);
+                reopen(best, closing, &mut given_up, 0);
                 return;
             }
             Attempt::Rejected(_) => {}
@@ -156,19 +158,12 @@ fn keep_domains(best: &mut Best<'_>, start: Snapshot, before: &BTreeSet<PodUid>)
 }
 
 /// Reopens domains that were given up unnecessarily: each after the first `needed`, except for the last one.
-fn reopen(
-    best: &mut Best<'_>,
-    start: &Snapshot,
-    waiting: &Waiting,
-    given_up: &mut Vec<String>,
-    needed: usize,
-    scope: Scope,
-) {
+fn reopen(best: &mut Best<'_>, closing: &Closing<'_>, given_up: &mut Vec<String>, needed: usize) {
     let mut at = needed;
     while at + 1 < given_up.len() {
         let mut fewer = given_up.clone();
         fewer.remove(at);
-        if let Attempt::Accepted = best.attempt(closed(start, waiting, &fewer, scope), true) {
+        if let Attempt::Accepted = best.attempt(closing.without(&fewer), true) {
             *given_up = fewer;
         } else {
             at += 1;
@@ -259,27 +254,25 @@ fn domains(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Catalog>, key: &s
     all
 }
 
-/// The snapshot without these domains for the pods of the spread, so that the spread does not count the domains.
-fn closed(start: &Snapshot, waiting: &Waiting, domains: &[String], scope: Scope) -> Snapshot {
-    let mut changed_snapshot = start.clone();
-    let elsewhere = NodeSelectorRequirement {
-        key: waiting.key.clone(),
-        operator: Operator::NotIn,
-        values: domains.to_vec(),
-        min_values: None,
-    };
-    let related = if scope == Scope::Related { related(start, waiting) } else { BTreeSet::new() };
-    let is_excluded = |shape: &PodShape| waiting.shapes.contains(&shape.id) || related.contains(&shape.id);
-    for shape in changed_snapshot.shapes.iter_mut().filter(|shape| is_excluded(shape)) {
-        // If no pool has the domain any more, a spread that ignores node affinity does not count it either.
-        require(shape, &elsewhere, scope != Scope::Pools);
+impl Closing<'_> {
+    /// The snapshot without these domains for the pods of the spread, so that the spread does not count the domains.
+    fn without(&self, domains: &[String]) -> Snapshot {
+        let Self { start, waiting, scope } = self;
+        let mut changed_snapshot = start.clone();
+        let elsewhere = NodeSelectorRequirement::new(waiting.key.clone(), Operator::NotIn, domains.iter().cloned());
+        let related = if *scope == Scope::Related { related(start, waiting) } else { BTreeSet::new() };
+        let is_excluded = |shape: &PodShape| waiting.shapes.contains(&shape.id) || related.contains(&shape.id);
+        for shape in changed_snapshot.shapes.iter_mut().filter(|shape| is_excluded(shape)) {
+            // If no pool has the domain any more, a spread that ignores node affinity does not count it either.
+            require(shape, &elsewhere, *scope != Scope::Pools);
+        }
+        if *scope == Scope::Pools {
+            let own = |pool: &&mut NodePool| pool.replicas.is_none() && has(pool, &waiting.key);
+            let pools = changed_snapshot.node_pools.iter_mut().filter(own);
+            pools.for_each(|pool| pool.requirements.push(elsewhere.clone()));
+        }
+        changed_snapshot
     }
-    if scope == Scope::Pools {
-        let pools =
-            changed_snapshot.node_pools.iter_mut().filter(|pool| pool.replicas.is_none() && has(pool, &waiting.key));
-        pools.for_each(|pool| pool.requirements.push(elsewhere.clone()));
-    }
-    changed_snapshot
 }
 
 /// Other pending pods with a required spread over the key that counts the waiting pods.
