@@ -35,7 +35,6 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Nodes of static pools, each with the launch of its successor once the plan's launches are known.
 pub(crate) type Successors = BTreeMap<Id<Node>, Option<usize>>;
 
-/// Removals so far.
 #[derive(Default)]
 pub(crate) struct Removal<'a> {
     pub(crate) removed: Vec<Removed<'a>>,

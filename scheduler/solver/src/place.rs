@@ -48,7 +48,6 @@ pub(crate) struct State {
     pub(crate) counts: Counts,
     /// Pods that only other pods' spreads count are assigned evenly, too.
     pub(crate) even: bool,
-    /// Existing nodes that may take pods.
     pub(crate) search: Search,
     /// Pods of removed nodes are placed: domains in which existing nodes have room come first.
     pub(crate) moving: bool,
@@ -63,7 +62,6 @@ pub(crate) struct State {
     journal: Option<Vec<(Id<Node>, Arc<NodeCapacity>)>>,
 }
 
-/// Result of placing.
 #[derive(Debug, Default)]
 pub(crate) struct Placed<'a> {
     pub(crate) existing: BTreeMap<Id<Node>, Vec<&'a Pod>>,
@@ -85,7 +83,6 @@ impl<'a> Placed<'a> {
 /// Restricts which existing nodes may take pods.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Search {
-    /// Only nodes in service.
     pub(crate) in_service: bool,
     /// Only nodes past `consolidateAfter`, or to which it does not apply.
     pub(crate) settled: bool,
@@ -218,7 +215,6 @@ fn on_one_host(context: &SolveContext<'_>, state: &State, pod_group: &PodGroup<'
     there.max(new)
 }
 
-/// Places pods on existing nodes.
 pub(crate) fn on_existing<'a>(context: &SolveContext<'a>, state: &mut State, placed: &mut Placed<'a>) {
     if let Some(prices) = state.prices.clone() {
         fill::fill(context, state, placed, &prices);

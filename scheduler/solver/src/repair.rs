@@ -83,7 +83,6 @@ pub(crate) enum Variant {
     Evenly,
 }
 
-/// Computes a plan for another snapshot.
 pub(crate) type ReplanFn<'a> = &'a dyn Fn(&Snapshot, Variant) -> Plan;
 
 /// The moves of one plan, their work budget, and a function to plan again.
@@ -269,7 +268,6 @@ impl Best<'_> {
     }
 }
 
-/// The shapes of all pods.
 fn shapes_of_pods(snapshot: &Snapshot) -> BTreeMap<&PodUid, &PodShape> {
     let shapes: BTreeMap<&ShapeId, &PodShape> = snapshot.shapes.iter().map(|shape| (&shape.id, shape)).collect();
     snapshot.pods.iter().filter_map(|pod| Some((&pod.uid, *shapes.get(&pod.shape)?))).collect()

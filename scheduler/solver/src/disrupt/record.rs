@@ -13,7 +13,6 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Maximum number of postponed removals in a plan. Each costs the actuator two writes of a Node.
 const MAX_POSTPONED: usize = 500;
 
-/// A removed node.
 #[derive(Debug, Clone)]
 pub(crate) struct Removed<'a> {
     pub(crate) node: Id<Node>,

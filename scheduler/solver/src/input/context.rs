@@ -73,7 +73,6 @@ impl Column {
         self.numbers.try_get(node).copied().flatten()
     }
 
-    /// The value with this number.
     pub(crate) fn value(&self, number: u32) -> &str {
         self.values.get(number as usize).map_or("", String::as_str)
     }
@@ -83,7 +82,6 @@ impl Column {
         self.values.iter().position(|one| one == value).and_then(|number| u32::try_from(number).ok())
     }
 
-    /// All values of the label.
     pub(crate) fn values(&self) -> &[String] {
         &self.values
     }
@@ -112,17 +110,14 @@ pub(crate) struct SolveContext<'a> {
     node_ids: Vec<Option<Id<Node>>>,
     pub(crate) known: &'a Nodes,
     pub(crate) topology: Topology<'a>,
-    /// Cache of domain tuples by shape.
     tuples: Cache<Id<PodShape>, DomainTuples>,
     domain_tuples: DomainTupleCache,
     /// Cache of offerings and nodes, by their values of some keys.
     restrictions: Cache<Domain, DomainRestriction>,
-    /// Cache of node labels by key.
     columns: Cache<String, Column>,
     /// Cache of the eligible domains by key and node filter of a spread group.
     eligible: Cache<(String, NodeFilter), BTreeSet<String>>,
     budgets: BTreeMap<&'a str, &'a PodDisruptionBudget>,
-    /// Relaxation levels of the pods' preferences.
     pub(crate) relaxation: RelaxationLevels,
     /// Capacity reservations as resource indices, with their numbers of free instances.
     pub(crate) reservations: Vec<(usize, i64)>,
@@ -150,7 +145,6 @@ impl<'a> SolveContext<'a> {
         self.cancel.is_cancelled()
     }
 
-    /// Creates the context of `snapshot` from its `solve_index`, `pools` and `nodes`.
     pub(crate) fn new(
         snapshot: &'a Snapshot,
         index: &'a SnapshotIndex,
@@ -240,7 +234,6 @@ impl<'a> SolveContext<'a> {
         self.solve_index.shape_number(&pod.shape)
     }
 
-    /// The node with this name.
     pub(crate) fn node_id(&self, name: &NodeName) -> Option<Id<Node>> {
         let place = self.snapshot.nodes.binary_search_by(|node| node.name.cmp(name)).ok()?;
         self.node_ids.get(place).copied().flatten()
@@ -251,7 +244,6 @@ impl<'a> SolveContext<'a> {
         self.pools.ids().find(|pool| self.pools[*pool].pool.name == *name)
     }
 
-    /// The disruption budget with this name.
     pub(crate) fn budget(&self, name: &str) -> Option<&'a PodDisruptionBudget> {
         self.budgets.get(name).copied()
     }
@@ -306,7 +298,6 @@ impl<'a> SolveContext<'a> {
         memo(&self.restrictions, domain, || Rc::new(topology::restriction(self, keys, values)))
     }
 
-    /// The values of a label on all nodes.
     pub(crate) fn column(&self, key: &str) -> Rc<Column> {
         memo(&self.columns, key.to_owned(), || Rc::new(Column::new(&self.nodes, key)))
     }
@@ -321,7 +312,6 @@ impl<'a> SolveContext<'a> {
     }
 }
 
-/// A cache from keys to shared values.
 type Cache<K, V> = RefCell<BTreeMap<K, Rc<V>>>;
 
 /// The cached value of `key`. If there is none, `new` computes it.

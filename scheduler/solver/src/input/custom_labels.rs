@@ -27,7 +27,6 @@ impl LabelValues {
         Some(Self { values, optional })
     }
 
-    /// Whether the label may have this value.
     pub(crate) fn has(&self, value: &str) -> bool {
         self.values.has(value)
     }
@@ -52,7 +51,6 @@ impl LabelValues {
         self.optional || (!self.values.is_empty() && has_value())
     }
 
-    /// What both allow.
     fn and(&self, other: &Self) -> Self {
         Self { values: self.values.intersection(&other.values), optional: self.optional && other.optional }
     }

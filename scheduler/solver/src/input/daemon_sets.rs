@@ -22,7 +22,6 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// The shape of its pods in the snapshot.
     pub(crate) fn shape_id(&self) -> &ShapeId {
         &self.shape.id
     }

@@ -47,7 +47,6 @@ impl<'a> PodsOnNode<'a> {
 #[derive(Debug, Clone)]
 pub(crate) struct NodeCapacity {
     pub(crate) free: Amounts,
-    /// Host ports in use.
     pub(crate) ports: Vec<HostPort>,
     /// Pods by host group.
     pub(crate) tally: Tally,

@@ -12,12 +12,10 @@ pub(crate) struct Grid<T: ?Sized, V> {
 }
 
 impl<T: ?Sized, V: Copy> Grid<T, V> {
-    /// Creates `count` rows of `width` values each.
     pub(crate) fn filled(value: V, count: usize, width: usize) -> Self {
         Self { width, values: vec![value; count * width], of: PhantomData }
     }
 
-    /// Creates a grid from rows of length `width`.
     pub(crate) fn from_rows<'r>(width: usize, rows: impl Iterator<Item = &'r [V]>) -> Self
     where
         V: 'r,
@@ -43,7 +41,6 @@ impl<T: ?Sized, V: Copy> Grid<T, V> {
         rest.chunks_exact(self.width.max(1))
     }
 
-    /// All rows in order.
     pub(crate) fn rows_mut(&mut self) -> impl DoubleEndedIterator<Item = &mut [V]> {
         self.values.chunks_exact_mut(self.width.max(1))
     }

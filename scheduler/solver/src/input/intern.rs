@@ -43,7 +43,6 @@ impl<T: ?Sized> Bits<T> {
         Self::new(words)
     }
 
-    /// The least member.
     pub(crate) fn first(&self) -> Option<Id<T>> {
         self.iter().next()
     }
@@ -62,7 +61,6 @@ impl<T: ?Sized> Bits<T> {
         self.words.iter_mut().zip(&other.words).for_each(|(word, theirs)| *word &= theirs);
     }
 
-    /// The members of both sets.
     pub(crate) fn and(&self, other: &Self) -> Self {
         let mut both = self.clone();
         both.keep(other);
@@ -73,7 +71,6 @@ impl<T: ?Sized> Bits<T> {
         self.words.iter_mut().zip(&other.words).for_each(|(word, theirs)| *word |= theirs);
     }
 
-    /// Keeps the members for which `member` holds.
     pub(crate) fn retain(&mut self, member: impl Fn(Id<T>) -> bool) {
         for (place, word) in self.words.iter_mut().enumerate() {
             for bit in bits_of(*word) {

@@ -53,7 +53,6 @@ pub(crate) struct NodeVerdict {
     complete: bool,
 }
 
-/// All nodes of a snapshot.
 #[derive(Debug, Default)]
 pub(crate) struct Nodes {
     /// Data by node with its revision, in the order of the snapshot.
@@ -65,7 +64,6 @@ pub(crate) struct Nodes {
 }
 
 impl Nodes {
-    /// Creates an empty cache.
     pub(crate) fn new(solve_index: &SolveIndex) -> Self {
         Self { counts: Counts::new(&solve_index.rules), ..Self::default() }
     }
@@ -186,7 +184,6 @@ impl Nodes {
 pub(crate) struct Pools<'a> {
     /// Pools that launch nodes for pods.
     pub(crate) launching: IndexVec<NodePool, PoolView<'a>>,
-    /// Static pools.
     pub(crate) static_pools: Vec<PoolView<'a>>,
 }
 

@@ -39,7 +39,6 @@ const LOOKED_UP: usize = 4_096;
 /// overflow.
 const MOST_PRICE: i64 = 1_000_000_000_000_000;
 
-/// An offering of an instance type.
 #[derive(Debug)]
 pub(crate) struct OfferingView {
     pub(crate) type_index: Id<InstanceType>,
@@ -113,12 +112,10 @@ pub(crate) struct Terms {
     pub(crate) table: ResourceTable,
     /// Type, zone and capacity type of offerings that lack capacity; `None` stands for any.
     pub(crate) unavailable: BTreeSet<(Option<String>, Option<String>, CapacityType)>,
-    /// Shapes of DaemonSets.
     pub(crate) daemons: Vec<PodShape>,
     pub(crate) min_values: MinValuesPolicy,
     /// Maximum number of pods on a new node, in addition to pods of DaemonSets.
     pub(crate) most_pods: Option<i64>,
-    /// CapacityQuotas.
     pub(crate) quotas: Vec<CapacityQuota>,
 }
 
@@ -255,7 +252,6 @@ impl<'a> PoolView<'a> {
         })
     }
 
-    /// The instance type of an offering.
     #[expect(clippy::indexing_slicing, reason = "`data` was created from this catalog, so its type indices exist")]
     fn kind(&self, offering: Id<Offering>) -> &'a InstanceType {
         &self.catalog.instance_types[self.data.offerings[offering].type_index.number()]
@@ -270,7 +266,6 @@ impl<'a> PoolView<'a> {
         &self.kind(offering).name
     }
 
-    /// Whether the offering belongs to a capacity reservation.
     pub(crate) fn is_reserved(&self, offering: Id<Offering>) -> bool {
         self.offering(offering).reservation.is_some()
     }

@@ -57,7 +57,6 @@ struct IndexKey {
 /// Difference between a solve index and the previous one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// No difference.
     None,
     /// Shapes differ. Everything that node data depends on is the same: pools, resources, labels, DaemonSets, and rules
     /// between pods. Contains the previous number of each shape, if it existed.
@@ -209,7 +208,6 @@ impl SolveIndex {
         &self.given.terms.table
     }
 
-    /// The shape with this id.
     #[expect(clippy::indexing_slicing, reason = "levels are numbered after the last own shape")]
     pub(crate) fn shape(&self, id: Id<PodShape>) -> &PodShape {
         let number = id.number();
@@ -229,7 +227,6 @@ impl SolveIndex {
         views(self.pools.as_slice(), snapshot, catalogs).into()
     }
 
-    /// Static pools.
     pub(crate) fn static_views<'a>(
         &'a self,
         snapshot: &'a Snapshot,

@@ -41,7 +41,6 @@ pub(crate) struct PodKind {
     pub(crate) most: usize,
 }
 
-/// Id of a pod kind.
 pub(crate) type KindId = Id<PodKind>;
 
 /// All pod kinds of a program.

@@ -12,7 +12,6 @@ use plimsoll_model::snapshot::{NodePool, Pod, PodShape};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// A planned launch.
 #[derive(Debug, Clone)]
 pub(crate) struct Draft<'a> {
     pub(crate) pool: Id<NodePool>,

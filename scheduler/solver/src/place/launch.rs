@@ -50,7 +50,6 @@ pub(crate) fn acceptable(view: &PoolView<'_>, accept: &Bits<Offering>) -> Option
     (met && !listed.is_empty()).then_some(listed)
 }
 
-/// Reference to a pod in a plan.
 pub(crate) fn pod_ref(pod: &Pod) -> PodRef {
     PodRef { name: pod.full_name(), uid: pod.uid.clone() }
 }
@@ -62,7 +61,6 @@ pub(crate) fn pod_refs(pods: &[&Pod]) -> Vec<PodRef> {
     refs
 }
 
-/// A node to launch.
 pub(crate) struct NewNode<'n> {
     pub(crate) view: &'n PoolView<'n>,
     /// Distinguishes launches without pods.
@@ -114,7 +112,6 @@ impl Listing {
     }
 }
 
-/// Creates the launch of `node` for `pods`.
 pub(crate) fn launch(context: &SolveContext<'_>, node: &NewNode<'_>, pods: &[&Pod], listings: &mut Listings) -> Launch {
     let NewNode { view, number, load: asked, custom, offerings } = *node;
     let key = (view.pool.name.clone(), offerings.to_vec());

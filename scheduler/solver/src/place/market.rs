@@ -22,7 +22,6 @@ const MOST_FIRST: usize = retries::SEVERAL;
 /// plan.
 const LARGE: usize = 2_000;
 
-/// Pools of one weight.
 pub(crate) type WeightGroup = Vec<Id<NodePool>>;
 
 /// Pools grouped by weight, in order of preference.

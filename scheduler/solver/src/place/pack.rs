@@ -71,7 +71,6 @@ const FEW: usize = 24;
 /// Maximum number of price steps among them.
 const PRICES: usize = 256;
 
-/// A step of prices.
 enum PriceStep {}
 
 /// The step of a price. Steps differ by a fifth to a quarter of the price.
@@ -143,7 +142,6 @@ struct Packer<'w, 'a> {
     candidates: Vec<Id<Offering>>,
     /// Classes that can run on each offering.
     suits: IndexVec<Offering, Bits<Class<'static>>>,
-    /// Whether some resource is limited.
     limited: bool,
     /// Worth of one pod of each item: at resource prices, and as its share of the price of the best node for its own
     /// kind.
@@ -201,7 +199,6 @@ impl<'w, 'a> Packer<'w, 'a> {
         Some(packer)
     }
 
-    /// The best packing of `left`.
     fn packed(&self, left: &Left, limit: &Headroom, work: &mut u64) -> Packing {
         let mut best = self.best_of(left, limit, work);
         if let Some(rounded) = self.rounded(left, limit, work).filter(|one| one.score() < best.score()) {

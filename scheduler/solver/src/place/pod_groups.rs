@@ -22,10 +22,8 @@ pub(crate) struct PodGroup<'a> {
     pub(crate) on_one_node: bool,
 }
 
-/// Id of a pod group in a list.
 pub(crate) type PodGroupId = Id<PodGroup<'static>>;
 
-/// Restriction of a pod group to nodes and offerings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DomainRestriction {
     /// By pool of the context.
@@ -54,7 +52,6 @@ impl<'a> PodGroup<'a> {
     }
 }
 
-/// Number of pods in all of these groups.
 pub(crate) fn count<'g, 'a: 'g>(pod_groups: impl IntoIterator<Item = &'g PodGroup<'a>>) -> usize {
     pod_groups.into_iter().map(|pod_group| pod_group.pods.len()).sum()
 }

@@ -209,7 +209,6 @@ pub(crate) fn relaxed<'a>(
     changed.then(|| pod_groups::plain(all))
 }
 
-/// UIDs of all pods of `pod_groups`.
 pub(crate) fn uids<'a>(pod_groups: &[PodGroup<'a>]) -> BTreeSet<&'a PodUid> {
     pod_groups.iter().flat_map(|pod_group| &pod_group.pods).map(|pod| &pod.uid).collect()
 }

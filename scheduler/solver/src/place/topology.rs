@@ -43,7 +43,6 @@ pub(crate) struct Rules {
     /// Membership in `groups`.
     pub(crate) shapes: IndexVec<PodShape, Membership<Group>>,
     pub(crate) host_rules: IndexVec<HostRule, HostRule>,
-    /// Hostname groups.
     host_groups: IndexVec<HostRule, Arc<Group>>,
     /// Whether no shape is a member, per group, then per hostname group.
     has_no_members: Vec<bool>,

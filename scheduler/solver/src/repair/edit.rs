@@ -16,7 +16,6 @@ use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{Node, PodShape};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Node per pod UID.
 pub(super) type Targets = BTreeMap<PodUid, NodeName>;
 
 /// Changes to a plan.
@@ -194,7 +193,6 @@ pub(super) fn moved(inputs: Inputs<'_>, plan: &Plan, nodes: &[Node], change: &Ch
     other
 }
 
-/// Pods that the plan places.
 pub(super) fn placed(plan: &Plan) -> impl Iterator<Item = &PodRef> {
     plan.launched_pods().chain(plan.placements.iter().flat_map(|to| &to.pods))
 }

@@ -294,7 +294,6 @@ fn related<'s>(snapshot: &'s Snapshot, waiting: &Waiting) -> BTreeSet<&'s ShapeI
     snapshot.shapes.iter().filter(|shape| pending.contains(&shape.id)).filter(counts).map(|shape| &shape.id).collect()
 }
 
-/// Shapes with pending pods.
 fn pending_shapes(snapshot: &Snapshot) -> BTreeSet<&ShapeId> {
     snapshot.pods.iter().filter(|pod| pod.state == PodState::Pending).map(|pod| &pod.shape).collect()
 }

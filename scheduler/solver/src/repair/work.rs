@@ -50,7 +50,6 @@ impl<'a> Work<'a> {
         aside
     }
 
-    /// Adds work that was set aside.
     pub(crate) fn give_back(&self, aside: usize) {
         self.left.update(|left| left.saturating_add(aside));
     }

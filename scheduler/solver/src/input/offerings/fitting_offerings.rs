@@ -34,7 +34,6 @@ impl FittingOfferings {
         self.steps.iter().zip(requests).map(small).collect()
     }
 
-    /// Clears the cache if it has become too large.
     pub(super) fn trim(&mut self) {
         if self.known.len() > LOOKED_UP {
             self.known.clear();

@@ -23,14 +23,12 @@ fn most(kinds: &PodKinds, rows: &IndexVec<Row, Row>) -> IndexVec<Row, Duals> {
     rows.iter().map(of_row).collect()
 }
 
-/// Searches for fillings whose worth exceeds the price of their node.
 pub(super) struct Pricing<'p> {
     kinds: &'p PodKinds,
     rows: &'p IndexVec<Row, Row>,
     prices: IndexVec<Row, f64>,
     /// Prices including the duals of the row's caps.
     asked: IndexVec<Row, f64>,
-    /// Caps of each row.
     caps: IndexVec<Row, Vec<Id<Cap>>>,
     scarcity: &'p [f64],
     /// Per row and kind: the maximum number of pods of this kind alone.

@@ -48,7 +48,6 @@ pub(crate) fn optimum(kinds: &PodKinds, rows: &IndexVec<Row, Row>, work: &mut u6
 #[derive(Debug)]
 enum Set {}
 
-/// The empty set.
 const EMPTY: Id<Set> = Id::FIRST;
 
 /// The pods of `all` that are not in `part`.

@@ -19,7 +19,6 @@ use std::rc::Rc;
 pub(crate) struct BinKind {
     pub(super) shape: Id<PodShape>,
     pub(super) only: Option<Rc<DomainRestriction>>,
-    /// Whether all pods must run on one node.
     pub(super) on_one_node: bool,
     /// Whether the pods need other pods on their host, possibly of their own kind.
     seeks_host: bool,
@@ -38,7 +37,6 @@ pub(crate) struct Part<'a> {
     pub(crate) pods: Vec<&'a Pod>,
 }
 
-/// A planned launch.
 #[derive(Debug, Clone)]
 pub(crate) struct Bin<'a> {
     pub(crate) pool: Id<NodePool>,
@@ -62,7 +60,6 @@ pub(crate) struct Bin<'a> {
 /// All kinds of pods of the launches.
 pub(crate) type BinKinds = IndexVec<BinKind, BinKind>;
 
-/// Id of a launch.
 pub(super) type BinId = Id<Bin<'static>>;
 
 /// All launches; `None` if removed.
@@ -168,7 +165,6 @@ impl BinKind {
 }
 
 impl<'a> Bin<'a> {
-    /// Creates an empty node of the pool.
     pub(crate) fn empty(context: &SolveContext<'a>, pool: Id<NodePool>) -> Self {
         let view = &context.pools[pool];
         Self {

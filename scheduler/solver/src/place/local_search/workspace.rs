@@ -13,7 +13,6 @@ use plimsoll_model::snapshot::NodePool;
 /// their cost. Larger plans must not take much longer because of the search.
 const PRICE_LOOKUPS: (usize, usize) = (5_000, 2_000);
 
-/// All launches.
 pub(super) struct Workspace<'w, 'a> {
     pub(super) context: &'w SolveContext<'a>,
     pub(super) kinds: BinKinds,
@@ -24,7 +23,6 @@ pub(super) struct Workspace<'w, 'a> {
     pub(super) share: IndexVec<BinKind, i64>,
 }
 
-/// Undo log.
 pub(super) struct Log<'a> {
     before: Vec<(BinId, Option<Bin<'a>>)>,
     headroom: IndexVec<NodePool, Headroom>,

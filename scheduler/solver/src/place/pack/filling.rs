@@ -99,7 +99,6 @@ impl Packer<'_, '_> {
         })
     }
 
-    /// A node without pods.
     fn open(&self, offering: Id<Offering>) -> Open<'_> {
         let view = &self.view.offerings[offering];
         Open {

@@ -36,10 +36,8 @@ pub(super) fn worth_of(take: &[(Id<Entry>, usize)], each: &IndexVec<Entry, f64>)
     take.iter().map(|(item, n)| each[*item] * *n as f64).sum()
 }
 
-/// Id of a class of a packer.
 pub(super) type ClassId = Id<Class<'static>>;
 
-/// All classes of a packer.
 pub(super) type Classes<'w> = IndexVec<Class<'static>, Class<'w>>;
 
 /// Interchangeable pods.

@@ -16,7 +16,6 @@ pub(super) const SMALL: usize = 20_000;
 /// Relative difference below which two efficiencies are equal.
 const EQUAL: f64 = 1e-9;
 
-/// A packing in progress.
 struct Run {
     strategy: Strategy,
     by_resource: bool,
@@ -172,7 +171,6 @@ impl Packer<'_, '_> {
         idle
     }
 
-    /// Chooses the next node.
     fn next(&self, run: &mut Run, work: &mut u64) -> Option<(Id<Offering>, Filled)> {
         let found = self.next_of(run, work);
         if found.is_some() || !run.few || run.left.pods == 0 {
@@ -244,7 +242,6 @@ impl Packer<'_, '_> {
 }
 
 impl Packing {
-    /// Adds a pattern.
     pub(super) fn push(&mut self, packer: &Packer<'_, '_>, left: &mut Left, limit: &mut Headroom, pattern: Pattern) {
         left.take(packer, &pattern.take, pattern.copies);
         self.placed += pattern.take.iter().map(|(_, n)| n * pattern.copies).sum::<usize>();

@@ -69,7 +69,6 @@ fn each(rules: &Rules, shape: Id<PodShape>, node: Option<&Node>, mut note: impl 
 }
 
 impl Counts {
-    /// Counts without pods.
     pub(crate) fn new(rules: &Rules) -> Self {
         Self {
             domains: IndexVec::filled(Arc::default(), rules.groups.len()),

@@ -23,7 +23,6 @@ pub(crate) struct DomainTuple {
     pub(crate) only: Rc<DomainRestriction>,
 }
 
-/// All domain tuples of a shape.
 #[derive(Debug, Default)]
 pub(crate) struct DomainTuples {
     pub(super) all: IndexVec<DomainTuple, DomainTuple>,
@@ -67,7 +66,6 @@ type KnownTuples = Vec<(Id<PodShape>, Rc<DomainTuples>)>;
 pub(crate) struct DomainTupleCache(RefCell<BTreeMap<TupleKey, KnownTuples>>);
 
 impl DomainTupleCache {
-    /// Returns the domain tuples of `shape`.
     pub(crate) fn tuples(&self, context: &SolveContext<'_>, shape: Id<PodShape>) -> Rc<DomainTuples> {
         let relevant = context.topology.relevant(shape);
         let keys: BTreeSet<&str> = relevant.iter().map(|group| context.topology.groups[*group].key.as_str()).collect();

@@ -71,7 +71,6 @@ impl<'w> GroupConstraint<'w> {
         self.view.and_then(|view| view.of_tuple.try_get(tuple).copied().flatten())
     }
 
-    /// Whether the group is a topology spread.
     pub(super) fn spreads(&self) -> bool {
         matches!(self.kind, GroupKind::TopologySpread { .. })
     }

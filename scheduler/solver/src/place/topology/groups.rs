@@ -30,7 +30,6 @@ pub(crate) struct NodeFilter {
 }
 
 impl NodeFilter {
-    /// Whether the filter passes every node.
     pub(super) fn is_all(&self) -> bool {
         self.selector.is_empty() && self.terms.is_empty() && self.tolerations.is_none()
     }
@@ -86,7 +85,6 @@ impl Group {
         self.namespaces == other.namespaces && self.selector == other.selector
     }
 
-    /// Whether pods of `shape` are members.
     pub(super) fn selects(&self, shape: &PodShape) -> bool {
         self.namespaces.contains(&shape.namespace) && self.selector.matches(&shape.labels)
     }

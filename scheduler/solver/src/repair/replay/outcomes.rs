@@ -20,7 +20,6 @@ pub(super) const ANEW: usize = 8;
 /// Number of runs of [`Outcomes::of`].
 pub(super) const RUNS: usize = PACES.len() * 2 * DRAWS;
 
-/// Summary of the runs.
 #[derive(Debug, Clone)]
 pub(super) struct Outcomes {
     /// Number of runs that strand a pod.

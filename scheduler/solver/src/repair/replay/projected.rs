@@ -99,7 +99,6 @@ impl Replay {
         self.slots.iter().map(|slot| self.open[slot.shape].len()).sum()
     }
 
-    /// Requests of the slot's pod.
     pub(super) fn requests(&self, slot: &PlannedPod) -> &[i64] {
         self.state.requests(slot.shape.number())
     }
@@ -125,7 +124,6 @@ impl Replay {
         other
     }
 
-    /// Planned node of each slot.
     pub(super) fn targets(&self) -> Targets {
         let target = |slot: &PlannedPod| (slot.uid.clone(), self.state.node_name(slot.node.number()).clone());
         self.slots.iter().map(target).collect()

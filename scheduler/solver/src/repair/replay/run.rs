@@ -17,7 +17,6 @@ const NEXT: usize = 8;
 /// Maximum noise in a loose run. Scores are several hundred.
 const NOISE: u64 = 3;
 
-/// Parameters of a run.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RunConfig {
     /// Seed of the next random choices.
@@ -30,7 +29,6 @@ pub(super) struct RunConfig {
     next: usize,
     /// Maximum noise that is added to scores, which are not known exactly.
     noise: u64,
-    /// Whether the actuator nominates pods.
     nominates: bool,
 }
 
@@ -47,7 +45,6 @@ impl RunConfig {
     }
 }
 
-/// A run in progress.
 struct Run<'r> {
     replay: &'r Replay,
     state: &'r mut ClusterState,
