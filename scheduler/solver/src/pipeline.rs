@@ -115,9 +115,6 @@ fn next_time(context: &SolveContext<'_>) -> Option<Timestamp> {
 
 /// Nodes that the plan must not remove.
 fn kept_nodes(context: &SolveContext<'_>, options: &PlanOptions) -> BTreeSet<Id<Node>> {
-    if options.kept_nodes.is_empty() {
-        return BTreeSet::new();
-    }
     let nodes = context.nodes.iter_enumerated();
     nodes.filter(|(_, view)| options.kept_nodes.contains(&view.node.name)).map(|(node, _)| node).collect()
 }

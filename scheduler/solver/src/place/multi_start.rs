@@ -29,9 +29,6 @@ pub(crate) fn place<'a>(context: &SolveContext<'a>, state: &mut State, pod_group
     let open = pod_groups.iter().any(|pod_group| context.topology.concerns(strictest(pod_group)));
     let zones = if open { zones(context) } else { Vec::new() };
     let competing_pools = market::competing_pools(context, state, &pod_groups);
-    if zones.is_empty() && competing_pools.is_empty() {
-        return attempt(context, state, pod_groups);
-    }
     let start = state.clone();
     let mut best = attempt(context, state, pod_groups.clone());
     let mut retry = |change: &dyn Fn(&mut State)| {

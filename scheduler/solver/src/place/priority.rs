@@ -10,7 +10,8 @@ use crate::place::{Placed, State};
 use crate::retries;
 use plimsoll_model::index::Id;
 use plimsoll_model::snapshot::{Pod, PodShape};
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 /// Maximum number of distinct priorities; all lower ones count as one. Each requires placing all pods of higher
 /// priorities again.
@@ -18,11 +19,6 @@ const MAX_PRIORITIES: usize = retries::LEVELS;
 
 /// Places as many of `pod_groups` as possible, highest priority first.
 pub(crate) fn place<'a>(context: &SolveContext<'a>, state: &mut State, pod_groups: Vec<PodGroup<'a>>) -> Placed<'a> {
-    let priority = |pod_group: &PodGroup<'_>| context.shapes[pod_group.shape].shape.priority;
-    let priorities: BTreeSet<i32> = pod_groups.iter().map(&priority).collect();
-    if priorities.len() < 2 {
-        return relaxation::place(context, state, pod_groups);
-    }
     let together = state.trial(|state| {
         let placed = relaxation::place(context, state, pod_groups.clone());
         is_in_order(context, &pod_groups, &placed.left).then_some(placed)
@@ -35,7 +31,7 @@ pub(crate) fn place<'a>(context: &SolveContext<'a>, state: &mut State, pod_group
     // If a whole priority cannot be added without displacing higher ones, its shapes are added one by one. The number
     // of pods of a shape is halved until they fit.
     let mut tries = retries::BY_HALVES;
-    for pod_groups in by_priority(pod_groups, priority) {
+    for pod_groups in by_priority(context, pod_groups) {
         if let Some(left) = join(context, state, &mut chosen, &pod_groups) {
             refused.extend(left);
             continue;
@@ -102,10 +98,11 @@ fn is_in_order(context: &SolveContext<'_>, pod_groups: &[PodGroup<'_>], left: &[
 }
 
 /// Pod groups by priority, highest first.
-fn by_priority<'a>(pod_groups: Vec<PodGroup<'a>>, priority: impl Fn(&PodGroup<'_>) -> i32) -> Vec<Vec<PodGroup<'a>>> {
-    let mut groups: BTreeMap<std::cmp::Reverse<i32>, Vec<PodGroup<'a>>> = BTreeMap::new();
+fn by_priority<'a>(context: &SolveContext<'a>, pod_groups: Vec<PodGroup<'a>>) -> Vec<Vec<PodGroup<'a>>> {
+    let mut groups: BTreeMap<Reverse<i32>, Vec<PodGroup<'a>>> = BTreeMap::new();
     for pod_group in pod_groups {
-        groups.entry(std::cmp::Reverse(priority(&pod_group))).or_default().push(pod_group);
+        let priority = context.shapes[pod_group.shape].shape.priority;
+        groups.entry(Reverse(priority)).or_default().push(pod_group);
     }
     let mut all: Vec<Vec<PodGroup<'a>>> = groups.into_values().collect();
     if all.len() > MAX_PRIORITIES {

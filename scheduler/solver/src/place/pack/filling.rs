@@ -197,9 +197,6 @@ impl Packer<'_, '_> {
             node.closed[number] |= taken;
             n = if taken { 0 } else { n.min(1) };
         }
-        if n == 0 || (on_one_node && n < count) {
-            return 0;
-        }
         let mut custom = None;
         if !class.plain {
             let fitting = class.alternatives.iter().filter(|one| one.offerings.has(node.offering));
@@ -208,9 +205,7 @@ impl Packer<'_, '_> {
                 return 0;
             }
         }
-        if node.accept.is_some() {
-            n = self.within_min_values(node, item, n);
-        }
+        n = self.within_min_values(node, item, n);
         if n == 0 || (on_one_node && n < count) {
             return 0;
         }
