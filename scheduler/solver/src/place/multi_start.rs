@@ -31,21 +31,18 @@ pub(crate) fn place<'a>(context: &SolveContext<'a>, state: &mut State, pod_group
     let competing_pools = market::competing_pools(context, state, &pod_groups);
     let start = state.clone();
     let mut best = attempt(context, state, pod_groups.clone());
-    let mut retry = |change: &dyn Fn(&mut State)| {
-        let mut other = start.clone();
-        change(&mut other);
-        let placed = attempt(context, &mut other, pod_groups.clone());
-        if Score::of(context, &placed) < Score::of(context, &best) {
-            (best, *state) = (placed, other);
-        }
-    };
     // Pairs ensure that several pools never cost more than the best single pool.
     let every_pair = pods * (competing_pools.len() + 1) * (zones.len() + 1) <= PODS_IN_PAIRS;
     for pool in std::iter::once(None).chain(competing_pools.into_iter().map(Some)) {
         for zone in std::iter::once(None).chain(zones.iter().map(Some)) {
             let both = pool.is_some() && zone.is_some();
-            if (pool.is_some() || zone.is_some()) && (every_pair || !both) {
-                retry(&|other| (other.preferred_pool, other.preferred_zone) = (pool, zone.cloned()));
+            if (pool.is_none() && zone.is_none()) || (both && !every_pair) {
+                continue;
+            }
+            let mut other = State { preferred_pool: pool, preferred_zone: zone.cloned(), ..start.clone() };
+            let placed = attempt(context, &mut other, pod_groups.clone());
+            if Score::of(context, &placed) < Score::of(context, &best) {
+                (best, *state) = (placed, other);
             }
         }
     }
