@@ -3,7 +3,7 @@
 use crate::Cancel;
 use crate::input::context::SolveContext;
 use crate::input::max_node_share;
-use crate::input::nodes::{Nodes, Pools};
+use crate::input::nodes::Nodes;
 use crate::input::on_demand_ratio;
 use crate::input::solve_index::{Change, Originals, SolveIndex};
 use crate::pipeline::planned;
@@ -258,7 +258,7 @@ impl Planner {
         if let Change::Shapes(former) = change {
             nodes.renumber_shapes(&former);
         }
-        let pools = Pools::new(&solve_index, snapshot, catalogs);
+        let pools = solve_index.all_views(snapshot, catalogs);
         nodes.follow(&solve_index, snapshot, index, &pools);
         let mut context = SolveContext::new(snapshot, index, catalogs, &solve_index, pools, &nodes, &self.cancel);
         context.originals = originals;

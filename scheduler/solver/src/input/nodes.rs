@@ -8,8 +8,7 @@ use crate::input::pool_requirements::lookup;
 use crate::input::solve_index::SolveIndex;
 use crate::place::hostname_topology::Tally;
 use crate::place::topology::{Counts, PodMarks};
-use plimsoll_model::catalog::{Catalog, is_accelerator};
-use plimsoll_model::identity::CatalogId;
+use plimsoll_model::catalog::is_accelerator;
 use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::names::label;
 use plimsoll_model::snapshot::{CapacityQuota, Node, NodePool, Pod, PodShape, Snapshot, SnapshotIndex, quota_usage};
@@ -187,18 +186,7 @@ pub(crate) struct Pools<'a> {
     pub(crate) static_pools: Vec<PoolView<'a>>,
 }
 
-impl<'a> Pools<'a> {
-    pub(crate) fn new(
-        solve_index: &'a SolveIndex,
-        snapshot: &'a Snapshot,
-        catalogs: &'a BTreeMap<CatalogId, Catalog>,
-    ) -> Self {
-        Self {
-            launching: solve_index.views(snapshot, catalogs),
-            static_pools: solve_index.static_views(snapshot, catalogs),
-        }
-    }
-
+impl Pools<'_> {
     fn of(&self, node: &Node) -> Option<&PoolView<'_>> {
         let mut pools = self.launching.iter().chain(&self.static_pools);
         pools.find(|one| Some(&one.pool.name) == node.node_pool.as_ref())

@@ -6,6 +6,7 @@ mod previous;
 use crate::input::context::tolerated;
 use crate::input::intern::{Amounts, ResourceTable};
 use crate::input::max_node_share;
+use crate::input::nodes::Pools;
 use crate::input::offerings::{Alternative, CatalogView, PoolData, PoolView, Terms};
 use crate::input::volumes;
 use crate::place::relaxation::{self, RelaxationLevels};
@@ -227,12 +228,14 @@ impl SolveIndex {
         views(self.pools.as_slice(), snapshot, catalogs).into()
     }
 
-    pub(crate) fn static_views<'a>(
+    /// All pools.
+    pub(crate) fn all_views<'a>(
         &'a self,
         snapshot: &'a Snapshot,
         catalogs: &'a BTreeMap<CatalogId, Catalog>,
-    ) -> Vec<PoolView<'a>> {
-        views(&self.static_pools, snapshot, catalogs)
+    ) -> Pools<'a> {
+        let static_pools = views(&self.static_pools, snapshot, catalogs);
+        Pools { launching: self.views(snapshot, catalogs), static_pools }
     }
 }
 
