@@ -9,7 +9,6 @@ use crate::input::intern::{Amounts, Bits, add};
 use crate::input::offerings::PoolView;
 use crate::place::columns::{self, KindId, PodKind, PodKinds, Row, rules};
 use crate::place::draft;
-use crate::place::hostname_topology::most_alone;
 use plimsoll_model::catalog::Offering;
 use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::money::MicroUsdPerHour;
@@ -301,17 +300,16 @@ fn program(context: &SolveContext<'_>, component: &Component, unreserved: &Place
     let mut counted = BTreeSet::new();
     for (shape, count) in &component.demand {
         let view = &context.shapes[*shape];
-        let most = most_alone(&context.topology.host_rules, view.hosts, &view.shape.host_ports).max(1);
         let own = places_of(context, *shape, unreserved);
         let requests = rules::requests(view.requests, view.hosts, &shared);
-        let kind = *known.entry((requests.clone(), own.clone(), most)).or_insert_with(|| {
+        let kind = *known.entry((requests.clone(), own.clone(), view.most_alone)).or_insert_with(|| {
             places.push(own);
             kinds.push(PodKind { requests, count: 0, most: 0 })
         });
         kinds[kind].count += count;
         // Shapes with other rules or host ports may share a node. Pods with the same ones count together.
         if counted.insert((kind, &view.hosts.owns, &view.hosts.matches, &view.shape.host_ports)) {
-            kinds[kind].most = kinds[kind].most.saturating_add(most);
+            kinds[kind].most = kinds[kind].most.saturating_add(view.most_alone);
         }
     }
     let suits = |pool: Id<NodePool>, index: Id<Offering>| Bits::of(kinds.len(), |kind| places[kind][pool].has(index));

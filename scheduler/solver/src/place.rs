@@ -25,7 +25,6 @@ use crate::input::existing_nodes::{NodeCapacity, takes, takes_some};
 use crate::input::intern::{add, how_many};
 use crate::place::draft::{Draft, Spare};
 use crate::place::free_capacity::FreeCapacityIndex;
-use crate::place::hostname_topology::most_alone;
 use crate::place::limits::Headroom;
 use crate::place::pack::pack;
 use crate::place::pod_groups::{PodGroup, PodGroupId};
@@ -198,17 +197,13 @@ fn on_one_host(context: &SolveContext<'_>, state: &State, pod_group: &PodGroup<'
     let nodes = context.nodes.ids().filter(|node| allowed(context, *node, state.search));
     let there = nodes.map(|node| takes_some(context, node, state.room(node), pod_group)).max().unwrap_or(0);
     let shape = &context.shapes[pod_group.shape];
-    let alone = most_alone(&context.topology.host_rules, shape.hosts, &shape.shape.host_ports);
+    let most = pod_group.pods.len().min(shape.most_alone);
     let mut new = 0;
     for (pool, view) in context.pools.iter_enumerated() {
-        for offering in context
-            .narrowed(pod_group.shape, pool, pod_group.only.as_deref())
-            .iter()
-            .flat_map(|one| one.offerings.iter())
-        {
+        let narrowed = context.narrowed(pod_group.shape, pool, pod_group.only.as_deref());
+        for offering in narrowed.iter().flat_map(|one| one.offerings.iter()) {
             if limits::allows(&state.headroom[pool], view.capacity(offering)) {
-                let room = &view.offerings[offering].room;
-                new = new.max(how_many(shape.requests, room, pod_group.pods.len().min(alone)));
+                new = new.max(how_many(shape.requests, &view.offerings[offering].room, most));
             }
         }
     }

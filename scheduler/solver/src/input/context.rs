@@ -9,7 +9,7 @@ use crate::input::nodes::{NodeVerdict, Nodes, Pools};
 use crate::input::offerings::{Alternative, PoolView};
 use crate::input::pool_requirements::lookup;
 use crate::input::solve_index::{Originals, SolveIndex};
-use crate::place::hostname_topology::{HostRule, Membership};
+use crate::place::hostname_topology::{HostRule, Membership, most_alone};
 use crate::place::limits::{self, Headroom};
 use crate::place::pod_groups::DomainRestriction;
 use crate::place::relaxation::RelaxationLevels;
@@ -34,6 +34,8 @@ pub(crate) struct ShapeView<'a> {
     pub(crate) fits: &'a IndexVec<NodePool, Vec<Alternative>>,
     /// Host groups that determine which pods may share a host with the shape's pods.
     pub(crate) hosts: &'a Membership<HostRule>,
+    /// Maximum number of the shape's pods on an otherwise empty host.
+    pub(crate) most_alone: usize,
 }
 
 /// Whether pods of a shape may run on a node, regardless of capacity.
@@ -155,11 +157,10 @@ impl<'a> SolveContext<'a> {
         cancel: &'a Cancel,
     ) -> Self {
         let waiting = index.pending().iter().filter_map(|place| index.shape_of(*place as usize)).map(Id::new).collect();
-        let shapes = solve_index.shapes.iter_enumerated().map(|(id, data)| ShapeView {
-            shape: solve_index.shape(id),
-            requests: &data.requests,
-            fits: &data.fits,
-            hosts: &solve_index.rules.hosts[id],
+        let shapes = solve_index.shapes.iter_enumerated().map(|(id, data)| {
+            let (shape, hosts) = (solve_index.shape(id), &solve_index.rules.hosts[id]);
+            let most_alone = most_alone(&solve_index.rules.host_rules, hosts, &shape.host_ports);
+            ShapeView { shape, requests: &data.requests, fits: &data.fits, hosts, most_alone }
         });
         let (views, node_ids) = crate::input::existing_nodes::views(snapshot, index, nodes);
         let mut context = Self {

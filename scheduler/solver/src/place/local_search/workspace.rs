@@ -3,7 +3,6 @@
 use super::bins::{Bin, BinId, BinKind, BinKinds, Bins, Part};
 use crate::input::context::SolveContext;
 use crate::input::intern::how_many;
-use crate::place::hostname_topology::most_alone;
 use crate::place::limits::{self, Headroom, give};
 use crate::score::PER_NODE;
 use plimsoll_model::index::{Id, IndexVec};
@@ -210,13 +209,12 @@ fn rate(cost: i64, n: usize) -> i64 {
 
 fn share(context: &SolveContext<'_>, kind: &BinKind) -> i64 {
     let shape = &context.shapes[kind.shape];
-    let alone = most_alone(&context.topology.host_rules, shape.hosts, &shape.shape.host_ports);
     let of_pool = |(pool, fits): (Id<NodePool>, &Vec<crate::input::offerings::Alternative>)| {
         let view = &context.pools[pool];
         let offerings = fits.iter().flat_map(|one| one.offerings.iter());
         let offerings = offerings.filter(|offering| kind.may_use(context, pool, *offering));
         let rates = offerings.filter_map(|index| {
-            let n = how_many(shape.requests, &view.offerings[index].room, alone);
+            let n = how_many(shape.requests, &view.offerings[index].room, shape.most_alone);
             (n > 0).then(|| view.price(index) / i64::try_from(n).unwrap_or(i64::MAX))
         });
         rates.min()

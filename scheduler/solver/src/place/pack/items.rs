@@ -4,7 +4,7 @@
 use crate::input::context::SolveContext;
 use crate::input::intern::Bits;
 use crate::input::offerings::Alternative;
-use crate::place::hostname_topology::{HostRule, Membership, most_alone};
+use crate::place::hostname_topology::{HostRule, Membership};
 use crate::place::pod_groups::{PodGroup, PodGroupId};
 use plimsoll_model::catalog::Offering;
 use plimsoll_model::index::{Id, IndexVec};
@@ -120,7 +120,7 @@ fn new_class<'w>(
         alternatives,
         hosts: view.hosts,
         ports: &view.shape.host_ports,
-        most_alone: most_alone(&context.topology.host_rules, view.hosts, &view.shape.host_ports).max(1),
+        most_alone: view.most_alone,
         seeks_host: context.topology.seeks_host(shape),
     }
 }
