@@ -150,7 +150,19 @@ impl SolveIndex {
         let levels = |shape: &PodShape| relaxation::levels(shape, &given.unwanted, preferences);
         let Shapes { own, levels, above, data, numbers } = former.shapes(snapshot, index, same, levels);
         let relaxation = RelaxationLevels::new(&above);
-        let mut solve_index = Self {
+        let views: IndexVec<NodePool, PoolView<'_>> = views(&pools, snapshot, catalogs).into();
+        let all: IndexVec<PodShape, &PodShape> = own.iter().chain(&levels).collect();
+        let shapes = fitted(&all, originals, &views, &given.terms.table, &relaxation, data);
+        let mut rules = Rules::new(&all, &shapes, &relaxation);
+        rules.compute_uncounted(&views, &shapes, &relaxation);
+        let keys = asked_keys(&all);
+        let by_name = all.iter().any(|shape| terms_of(shape).any(|term| !term.fields.is_empty()));
+        let as_before = |(known, known_keys, was_by_name): (Rules, Vec<String>, bool)| {
+            known.has_groups_of(&rules) && known_keys == keys && was_by_name == by_name
+        };
+        let same = same_pools && looked.is_some_and(as_before);
+        let change = if same { Change::Shapes(numbers.into()) } else { Change::All };
+        let solve_index = Self {
             numbers: own.iter().enumerate().map(|(number, shape)| (shape.id.clone(), Id::new(number))).collect(),
             given,
             pools: pools.into(),
@@ -159,25 +171,11 @@ impl SolveIndex {
             revisions: index.shape_revisions().to_vec(),
             levels,
             relaxation,
-            shapes: IndexVec::new(),
-            rules: Rules::default(),
-            keys: Vec::new(),
-            by_name: false,
+            shapes,
+            rules,
+            keys,
+            by_name,
         };
-        let views = solve_index.views(snapshot, catalogs);
-        let all: IndexVec<PodShape, &PodShape> = solve_index.own.iter().chain(&solve_index.levels).collect();
-        let table = &solve_index.given.terms.table;
-        let shapes = fitted(&all, originals, &views, table, &solve_index.relaxation, data);
-        let mut rules = Rules::new(&all, &shapes, &solve_index.relaxation);
-        rules.compute_uncounted(&views, &shapes, &solve_index.relaxation);
-        solve_index.keys = asked_keys(&all);
-        solve_index.by_name = all.iter().any(|shape| terms_of(shape).any(|term| !term.fields.is_empty()));
-        (solve_index.shapes, solve_index.rules) = (shapes, rules);
-        let as_before = |(rules, keys, by_name): (Rules, Vec<String>, bool)| {
-            rules.has_groups_of(&solve_index.rules) && keys == solve_index.keys && by_name == solve_index.by_name
-        };
-        let same = same_pools && looked.is_some_and(as_before);
-        let change = if same { Change::Shapes(numbers.into()) } else { Change::All };
         (solve_index, change)
     }
 
