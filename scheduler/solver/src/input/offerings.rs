@@ -63,7 +63,7 @@ impl OfferingView {
 }
 
 /// Offerings of a pool: the data that stays valid from one plan to the next.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct PoolData {
     pub(crate) types: Arc<IndexVec<InstanceType, TypeView>>,
     /// Sorted by (price, type, zone, capacity type).
@@ -151,18 +151,10 @@ impl PoolData {
         let mut data = Self {
             types: Arc::clone(types),
             offerings,
-            custom: CustomKeys::default(),
-            allowed: Bits::none(size),
-            offered: Bits::none(size),
-            usable: Bits::none(size),
-            exotic: Exotic::default(),
             type_keys: Arc::clone(keys),
-            daemons: Vec::new(),
             strict_min_values: !min_values_best_effort && pool.requirements.iter().any(|one| one.min_values.is_some()),
             min_values_best_effort,
-            values: RefCell::default(),
-            fitting_offerings: RefCell::default(),
-            known: RefCell::default(),
+            ..Self::default()
         };
         let open = pool.requirements.iter();
         let is_open = |key: &str| !data.on_offerings(key) && !pool.labels.contains_key(key);
