@@ -6,7 +6,6 @@ mod exotic;
 mod filling;
 mod improve;
 mod items;
-mod lazy;
 mod left;
 mod rounding;
 mod run;

@@ -2,7 +2,6 @@
 
 use super::filling::Filled;
 use super::items::{Entry, worth_of};
-use super::lazy::{CandidateBound, CandidateBounds};
 use super::left::Left;
 use super::{Packer, Packing, Pattern, Strategy};
 use crate::input::intern::{Bits, fits};
@@ -10,6 +9,8 @@ use crate::place::limits::{self, Headroom};
 use crate::score::Score;
 use plimsoll_model::catalog::Offering;
 use plimsoll_model::index::Id;
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
 
 /// Number of (candidate, item) pairs beyond which only strategies that evaluate few candidates are tried.
 pub(super) const SMALL: usize = 20_000;
@@ -22,11 +23,42 @@ struct Run {
     left: Left,
     limit: Headroom,
     packing: Packing,
-    bounds: CandidateBounds,
+    /// The best candidate first. The number of unplaced pods only decreases, so the worth only decreases. Only the first
+    /// candidate must be evaluated again.
+    bounds: BinaryHeap<CandidateBound>,
     /// The item that the next node must run, if any; `bounds` were made for it.
     forced: Option<Id<Entry>>,
     /// Whether only `Packer::few` candidates are considered. False once these are exhausted.
     few: bool,
+}
+
+/// A candidate with an upper bound of its worth per price.
+struct CandidateBound {
+    rate: f64,
+    offering: Id<Offering>,
+    /// Its filling, if it was computed.
+    filled: Option<Filled>,
+}
+
+impl PartialEq for CandidateBound {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for CandidateBound {}
+
+impl PartialOrd for CandidateBound {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for CandidateBound {
+    fn cmp(&self, other: &Self) -> Ordering {
+        // Among equal candidates, the cheaper one comes first.
+        self.rate.total_cmp(&other.rate).then(other.offering.cmp(&self.offering))
+    }
 }
 
 impl Packer<'_, '_> {
@@ -70,7 +102,7 @@ impl Packer<'_, '_> {
             left,
             limit,
             packing: Packing::default(),
-            bounds: CandidateBounds::new(),
+            bounds: BinaryHeap::new(),
             forced: None,
             few: self.few.len() < self.promising.len(),
         };
