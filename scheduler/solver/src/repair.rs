@@ -273,6 +273,12 @@ fn shapes_of_pods(snapshot: &Snapshot) -> BTreeMap<&PodUid, &PodShape> {
     snapshot.pods.iter().filter_map(|pod| Some((&pod.uid, *shapes.get(&pod.shape)?))).collect()
 }
 
+/// Whether required constraints make pods of the shape depend on the placement of other pods.
+fn depends_on_others(shape: &PodShape) -> bool {
+    shape.topology_spread.iter().any(|one| one.required)
+        || shape.pod_affinity.iter().any(|one| !one.anti && one.weight.is_none())
+}
+
 /// Pending pods that the plan leaves unplaced, counted by shape.
 fn unplaced_by_shape<'a>(snapshot: &'a Snapshot, plan: &Plan) -> BTreeMap<&'a ShapeId, usize> {
     let unplaced = unplaced_pods(snapshot, plan);

@@ -9,7 +9,8 @@ mod tests;
 use super::edit::{self, Change};
 use super::narrow::{keep_cheapest_type, narrow};
 use super::projection::{CapacityAssumption, node_of};
-use super::{Best, Inputs, Variant, host_skew::is_over_hosts, is_small, projection, unplaced_by_shape, unplaced_pods};
+use super::{Best, Inputs, Variant, host_skew::is_over_hosts};
+use super::{depends_on_others, is_small, projection, unplaced_by_shape, unplaced_pods};
 use crate::input::on_demand_ratio;
 use crate::retries;
 use plimsoll_kubesched::spread;
@@ -134,11 +135,7 @@ enum Narrowing {
 /// Whether an unplaced pod depends on the placement of other pods.
 fn waits_for_others(snapshot: &Snapshot, plan: &Plan) -> bool {
     let unplaced_by_shape = unplaced_by_shape(snapshot, plan);
-    snapshot.shapes.iter().any(|shape| {
-        unplaced_by_shape.contains_key(&shape.id)
-            && (shape.topology_spread.iter().any(|one| one.required)
-                || shape.pod_affinity.iter().any(|one| !one.anti && one.weight.is_none()))
-    })
+    snapshot.shapes.iter().any(|shape| unplaced_by_shape.contains_key(&shape.id) && depends_on_others(shape))
 }
 
 /// Adds the unplaced pods to `plan` that `added` puts on existing nodes and on launches of `plan`. `narrowing`

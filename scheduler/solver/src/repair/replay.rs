@@ -24,12 +24,12 @@ mod tests;
 
 use super::edit::placed;
 use super::moves::Move;
-use super::{Inputs, Overlaid, Repair};
+use super::{Inputs, Overlaid, Repair, depends_on_others};
 use outcomes::{ANEW, Outcomes, RUNS};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, PodUid, ShapeId};
 use plimsoll_model::plan::Plan;
-use plimsoll_model::snapshot::{Pod, PodShape, PodState, Snapshot};
+use plimsoll_model::snapshot::{Pod, PodState, Snapshot};
 use projected::Replay;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -138,11 +138,7 @@ fn needs_replay(snapshot: &Snapshot, plan: &Plan) -> bool {
     let used: BTreeSet<&ShapeId> =
         snapshot.pods.iter().filter(|pod| placed.contains(&pod.uid)).map(|pod| &pod.shape).collect();
     // Pods without such constraints are nominated at once, and each fits on its planned node.
-    let waits = |shape: &PodShape| {
-        let follows = shape.pod_affinity.iter().any(|one| !one.anti && one.weight.is_none());
-        follows || shape.topology_spread.iter().any(|one| one.required)
-    };
-    placed.len() > 1 && snapshot.shapes.iter().any(|shape| used.contains(&shape.id) && waits(shape))
+    placed.len() > 1 && snapshot.shapes.iter().any(|shape| used.contains(&shape.id) && depends_on_others(shape))
 }
 
 /// Whether kube-scheduler binds the pod. Pods that a plan moves between nodes run already, and virtual pods do not
