@@ -33,9 +33,9 @@ pub(crate) fn terminations(context: &SolveContext<'_>, removal: &Removal<'_>, la
         let pods = launch.pods.iter().map(|pod| pod.uid.as_str());
         launch_of.extend(pods.filter(|uid| leaving.contains(uid)).map(|uid| (uid, index)));
     }
-    let mut node_of: BTreeMap<&str, Id<Node>> = BTreeMap::new();
+    let mut node_of: BTreeMap<&str, &NodeName> = BTreeMap::new();
     for (node, pods) in &removal.existing {
-        node_of.extend(pods.iter().map(|pod| (pod.uid.as_str(), *node)));
+        node_of.extend(pods.iter().map(|pod| (pod.uid.as_str(), &context.nodes[*node].node.name)));
     }
     // Per launch: the total price of the removed nodes whose pods it runs, and the number of these pods.
     let mut shared: BTreeMap<usize, (i64, usize)> = BTreeMap::new();
@@ -56,20 +56,13 @@ pub(crate) fn terminations(context: &SolveContext<'_>, removal: &Removal<'_>, la
             replaced_by.insert(successor);
             cost = cost.saturating_add(launches.get(successor).map_or(0, |launch| launch.price().0));
         }
-        let mut moved: BTreeMap<Id<Node>, Vec<&Pod>> = BTreeMap::new();
+        let mut moved: BTreeMap<&NodeName, Vec<&Pod>> = BTreeMap::new();
         for pod in &one.pods {
             if let Some(node) = node_of.get(pod.uid.as_str()) {
                 moved.entry(*node).or_default().push(pod);
             }
         }
-        let mut moved_to: Vec<Placement> = moved
-            .iter()
-            .map(|(node, pods)| Placement {
-                node: context.nodes[*node].node.name.clone(),
-                pods: launch::pod_refs(pods),
-            })
-            .collect();
-        moved_to.sort();
+        let moved = moved.into_iter().map(|(node, pods)| (node.clone(), launch::pod_refs(&pods)));
         let name = &context.nodes[one.node].node.name;
         let (evicted, _) = buffer_pods::apart(&one.pods);
         let pods = launch::pod_refs(&evicted);
@@ -84,7 +77,7 @@ pub(crate) fn terminations(context: &SolveContext<'_>, removal: &Removal<'_>, la
             reason: one.reason,
             pods,
             replaced_by: replaced_by.into_iter().collect(),
-            moved_to,
+            moved_to: moved.map(|(node, pods)| Placement { node, pods }).collect(),
             saving: MicroUsdPerHour(one.price - cost),
         }
     };

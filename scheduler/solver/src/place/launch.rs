@@ -22,13 +22,11 @@ pub(crate) const MAX_TYPES: usize = 60;
 /// the pool are not met. Types beyond [`MAX_TYPES`] are listed only if `minValues` needs them, and exotic ones only if
 /// there are no others.
 pub(crate) fn acceptable(view: &PoolView<'_>, accept: &Bits<Offering>) -> Option<Vec<Id<Offering>>> {
-    let mut goals: Vec<(&str, usize, BTreeSet<&str>)> = Vec::new();
-    for requirement in &view.pool.requirements {
-        if let Some(wanted) = requirement.min_values {
-            let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
-            goals.push((label::normalized(&requirement.key), wanted, BTreeSet::new()));
-        }
-    }
+    let goals = view.pool.requirements.iter().filter_map(|requirement| {
+        let wanted = usize::try_from(requirement.min_values?).unwrap_or(usize::MAX);
+        Some((label::normalized(&requirement.key), wanted, BTreeSet::new()))
+    });
+    let mut goals: Vec<(&str, usize, BTreeSet<&str>)> = goals.collect();
     let (mut known, mut types) = (IndexVec::filled(false, view.types.len()), 0);
     let mut listed = Vec::new();
     let has_ordinary = view.has_ordinary(accept);
@@ -153,16 +151,12 @@ pub(crate) fn launch(context: &SolveContext<'_>, node: &NewNode<'_>, pods: &[&Po
 /// The least of each resource that DaemonSets use on the listed offerings. They may use less on one offering than on
 /// another, and a launch must not request more than each of its instance types has.
 fn of_daemons(view: &PoolView<'_>, offerings: &[Id<Offering>]) -> Amounts {
-    let mut least: Option<Amounts> = None;
-    for offering in offerings.iter().map(|index| &view.offerings[*index]) {
+    let used = offerings.iter().map(|index| &view.offerings[*index]).map(|offering| -> Amounts {
         let allocatable = &view.types[offering.type_index].allocatable;
-        let used = allocatable.iter().zip(&offering.room).map(|(all, room)| all.saturating_sub(*room));
-        match &mut least {
-            Some(least) => least.iter_mut().zip(used).for_each(|(least, used)| *least = used.min(*least)),
-            None => least = Some(used.collect()),
-        }
-    }
-    least.unwrap_or_default()
+        allocatable.iter().zip(&offering.room).map(|(all, room)| all.saturating_sub(*room)).collect()
+    });
+    let least = |a: Amounts, b: Amounts| -> Amounts { a.into_iter().zip(b).map(|(a, b)| a.min(b)).collect() };
+    used.reduce(least).unwrap_or_default()
 }
 
 fn sorted(mut requirements: Vec<NodeSelectorRequirement>) -> Vec<NodeSelectorRequirement> {
