@@ -226,9 +226,6 @@ fn attempt<'a>(
                 let own = pod_groups.iter().zip(*cheapest).filter(|(_, chosen)| **chosen == Some(pool));
                 let mut part =
                     Placed { left: own.map(|(pod_group, _)| pod_group.clone()).collect(), ..Placed::default() };
-                if part.left.is_empty() {
-                    continue;
-                }
                 on_new(context, state, &mut part, pool);
                 placed.add(part);
             }
@@ -249,12 +246,7 @@ fn attempt<'a>(
         }
     }
     // Pods that limits kept out of one pool may fit in another pool.
-    for pool in weight_group.iter().copied() {
-        if placed.left.is_empty() {
-            break;
-        }
-        on_new(context, state, &mut placed, pool);
-    }
+    weight_group.iter().for_each(|pool| on_new(context, state, &mut placed, *pool));
     (std::mem::replace(&mut state.headroom, before), placed)
 }
 
