@@ -11,7 +11,8 @@ use plimsoll_model::catalog::Offering;
 use plimsoll_model::index::Id;
 use plimsoll_model::names::label;
 use plimsoll_model::snapshot::{Node, PodShape};
-use std::collections::{BTreeMap, BTreeSet};
+use std::borrow::Borrow;
+use std::collections::BTreeSet;
 
 /// Maximum number of domains in a message. The remaining domains are only counted.
 const SHOWN: usize = 5;
@@ -86,10 +87,8 @@ pub(crate) fn left_text(
     if values.is_empty() {
         return names.join(" and ");
     }
-    let more = values.len().saturating_sub(SHOWN);
-    let rest = if more == 0 { String::new() } else { format!(" and {more} more domains") };
     let leaves = if names.len() == 1 { "leaves" } else { "leave" };
-    format!("{} {leaves} only {}{rest}", names.join(" and "), listed(&values))
+    format!("{} {leaves} only {}", names.join(" and "), listed(values.into_iter()))
 }
 
 /// Describes the constraints that each leave no domain. If no single constraint does, names all of them: together they
@@ -164,11 +163,7 @@ fn domain_text(
     if values.is_empty() {
         return format!("{name}: no node that it could run on has that label");
     }
-    let counts: BTreeMap<&str, i64> = values.iter().map(|value| (*value, state.counts.both(number, value).0)).collect();
-    let examples: Vec<String> =
-        counts.iter().take(SHOWN).map(|(value, count)| format!("{value} has {count}")).collect();
-    let more = counts.len().saturating_sub(SHOWN);
-    let rest = if more == 0 { String::new() } else { format!(" and {more} more domains") };
+    let listed_values = listed(values.iter().copied());
     match &group.kind {
         GroupKind::TopologySpread { skew, min_domains, .. } => {
             let tuples = context.tuples(shape);
@@ -182,15 +177,19 @@ fn domain_text(
             } else {
                 format!("the least is {least}")
             };
-            format!("{name}: maxSkew {skew}, {few}, {}{rest}", examples.join(", "))
+            let has = values.iter().map(|value| format!("{value} has {}", state.counts.both(number, value).0));
+            format!("{name}: maxSkew {skew}, {few}, {}", listed(has))
         }
         GroupKind::PodAntiAffinity { .. } => {
-            format!("{name}: every domain has a pod that it must keep away from ({}{rest})", listed(values))
+            format!("{name}: every domain has a pod that it must keep away from ({listed_values})")
         }
-        GroupKind::PodAffinity => format!("{name}: no pod that it is about is in {}{rest}", listed(values)),
+        GroupKind::PodAffinity => format!("{name}: no pod that it is about is in {listed_values}"),
     }
 }
 
-fn listed(values: &BTreeSet<&str>) -> String {
-    values.iter().take(SHOWN).copied().collect::<Vec<&str>>().join(", ")
+/// The first domains, and the number of the others.
+fn listed<Text: Borrow<str>>(domains: impl ExactSizeIterator<Item = Text>) -> String {
+    let more = domains.len().saturating_sub(SHOWN);
+    let rest = if more == 0 { String::new() } else { format!(" and {more} more domains") };
+    domains.take(SHOWN).collect::<Vec<Text>>().join(", ") + &rest
 }
