@@ -47,11 +47,8 @@ pub(super) fn consolidate<'a>(
     order.sort_by(|a, b| a.by_price_per_disturbance(b).then_with(|| a.node.cmp(&b.node)));
     let mut consolidation = Consolidation { single: Single { context, totals, rules }, removal };
     consolidation.repack(state, &order);
-    for candidate in &order {
-        consolidation.attempt(state, candidate, false);
-    }
-    for candidate in &order {
-        consolidation.attempt(state, candidate, true);
+    for replace in [false, true] {
+        order.iter().for_each(|candidate| consolidation.attempt(state, candidate, replace));
     }
 }
 

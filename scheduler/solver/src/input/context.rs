@@ -195,7 +195,10 @@ impl<'a> SolveContext<'a> {
         context.reservations = free.filter_map(|(name, free)| Some((context.table.place(&name)?, free))).collect();
         let usages = context.nodes.iter().map(|view| &view.data.usage);
         context.quotas = capacity_quotas::left(&snapshot.capacity_quotas, context.table, &usages);
-        context.headroom = limits::headroom(&context);
+        let left = |view: &PoolView<'a>| {
+            limits::with_shared(view, limits::own(&context, view.pool), &context.reservations, &context.quotas)
+        };
+        context.headroom = context.pools.iter().map(left).collect();
         let views = context.pools.iter().zip(&context.headroom);
         context.ordinary = views.map(|(view, room)| view.ordinary(room)).collect();
         let possible = context.possible();

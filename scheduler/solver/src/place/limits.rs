@@ -11,12 +11,6 @@ use plimsoll_model::snapshot::NodePool;
 /// Per resource of the table: how much is left, `None` where the pool sets no limit. Nodes being deleted still count.
 pub(crate) type Headroom = Vec<Option<i64>>;
 
-/// Headroom of each pool of the context.
-pub(crate) fn headroom(context: &SolveContext<'_>) -> IndexVec<NodePool, Headroom> {
-    let (reservations, quotas) = (&context.reservations, &context.quotas);
-    context.pools.iter().map(|view| with_shared(view, own(context, view.pool), reservations, quotas)).collect()
-}
-
 /// Adds to what a pool's own limits leave what all pools share: free instances of capacity reservations, and what is
 /// left of CapacityQuotas.
 pub(crate) fn with_shared(

@@ -193,8 +193,7 @@ fn common(terms: &[&PodAffinityTerm]) -> (Vec<String>, LabelSelector) {
 
 /// A selector that no labels match.
 fn nothing() -> LabelSelector {
-    let requirement =
-        |operator| NodeSelectorRequirement { key: "nothing".into(), operator, values: Vec::new(), min_values: None };
+    let requirement = |operator| NodeSelectorRequirement::new("nothing", operator, Vec::<String>::new());
     LabelSelector {
         match_labels: BTreeMap::new(),
         match_expressions: vec![requirement(Operator::Exists), requirement(Operator::DoesNotExist)],
