@@ -137,12 +137,8 @@ pub(super) fn find<'a>(context: &SolveContext<'a>, removal: &Removal<'a>) -> (Ve
             // Also for kept nodes: they may be kept because their pods are young.
             next = next.into_iter().chain(next_fall(&candidate.pods, now)).min();
         }
-        if removal.kept.contains(&index) {
-            continue;
-        }
-        if candidate.empty || candidate.drifted || candidate.underutilized {
-            found.push(candidate);
-        }
+        let is_removable = candidate.empty || candidate.drifted || candidate.underutilized;
+        found.extend(Some(candidate).filter(|_| is_removable && !removal.kept.contains(&index)));
     }
     (found, next)
 }

@@ -51,11 +51,6 @@ impl Filled {
     pub(super) fn takes(&self, item: Id<Entry>) -> bool {
         self.take.iter().any(|(one, _)| *one == item)
     }
-
-    /// How many nodes with this content `left` is enough for.
-    pub(super) fn times(&self, left: &IndexVec<Entry, usize>) -> usize {
-        self.take.iter().map(|(item, n)| left[*item] / n).min().unwrap_or(0)
-    }
 }
 
 impl Packer<'_, '_> {

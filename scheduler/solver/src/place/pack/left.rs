@@ -43,9 +43,14 @@ impl Left {
         }
     }
 
+    /// For how many times the pods of `take` it is enough.
+    pub(super) fn times(&self, take: &[(Id<Entry>, usize)]) -> usize {
+        take.iter().map(|(item, n)| self.counts[*item] / n).min().unwrap_or(0)
+    }
+
     /// The largest item with unpacked pods.
     pub(super) fn largest(&self) -> Option<Id<Entry>> {
-        self.live.iter().copied().find(|item| self.counts[*item] > 0)
+        self.items().next()
     }
 
     /// Items with unpacked pods.

@@ -84,8 +84,7 @@ impl Packer<'_, '_> {
         let mut packing = Packing::default();
         let (mut left, mut limit) = (left.clone(), limit.clone());
         for (offering, take, times) in used {
-            let possible = take.iter().map(|(item, n)| left.counts[*item] / n).min().unwrap_or(0);
-            let copies = whole(*times, threshold).min(possible);
+            let copies = whole(*times, threshold).min(left.times(take));
             if copies == 0 {
                 continue;
             }

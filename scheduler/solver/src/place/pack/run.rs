@@ -119,7 +119,7 @@ impl Packer<'_, '_> {
                 }
             }
             let Some((offering, filled)) = self.next(&mut run, work) else { break };
-            let copies = filled.times(&run.left.counts).max(1);
+            let copies = run.left.times(&filled.take).max(1);
             if let Some(pattern) = self.pattern(offering, &filled, copies, &run.limit) {
                 nodes += pattern.copies;
                 run.packing.push(self, &mut run.left, &mut run.limit, pattern);
@@ -226,7 +226,7 @@ impl Packer<'_, '_> {
             }
             // A cached filling of the frugal strategy may be outdated, since its rate depends on the headroom.
             if let Some(filled) = bound.filled.filter(|_| run.strategy != Strategy::Frugal)
-                && filled.times(&run.left.counts) > 0
+                && run.left.times(&filled.take) > 0
                 && run.forced.is_none_or(|item| filled.takes(item))
             {
                 return Some((bound.offering, filled));
