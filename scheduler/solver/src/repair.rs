@@ -126,10 +126,7 @@ impl Repair<'_> {
         if !self.moves.has(Move::MostReliable) {
             safer.clear();
         }
-        match replay::most_reliable(self.inputs, &plan, safer) {
-            Some(reliable) => (reliable, changed),
-            None => (plan, changed),
-        }
+        (replay::most_reliable(self.inputs, &plan, safer).unwrap_or(plan), changed)
     }
 
     /// Applies moves for unplaced pods, each with half of the work that is left. The result leaves no more pods
