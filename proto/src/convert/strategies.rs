@@ -81,7 +81,7 @@ fn shape() -> impl Strategy<Value = PodShape> {
         });
     let volume = (vec(term(), 0..2), option::of("[a-z ]{0,5}")).prop_map(|(alternatives, problem)| VolumeTopology {
         claim: "data".into(),
-        driver: String::new(),
+        driver: "ebs.csi.aws.com".into(),
         alternatives,
         problem,
     });
@@ -125,7 +125,7 @@ fn node() -> impl Strategy<Value = Node> {
             state,
             labels,
             taints,
-            limit_usage: allocatable.clone(),
+            limit_usage: Resources::from([("nodes", 1)]),
             allocatable,
             ready: flags[2],
             cordoned: flags[3],
@@ -151,8 +151,8 @@ fn pool() -> impl Strategy<Value = NodePool> {
             name: NodePoolName::default(),
             weight: 3,
             labels,
-            taints: vec![],
-            startup_taints: vec![],
+            taints: vec![Taint { key: "team".into(), value: "a".into(), effect: TaintEffect::NoSchedule }],
+            startup_taints: vec![Taint { key: "new".into(), value: String::new(), effect: TaintEffect::NoExecute }],
             requirements,
             limits,
             replicas: number,
@@ -183,7 +183,7 @@ fn pool() -> impl Strategy<Value = NodePool> {
             .map(|price| NodeOverlay {
                 name: "o".into(),
                 weight: 2,
-                requirements: vec![],
+                requirements: vec![NodeSelectorRequirement::new("team", Operator::In, ["a"])],
                 price,
                 capacity: Resources::from([("slots", 3)]),
             })
@@ -221,7 +221,7 @@ fn pods(shapes: Vec<ShapeId>, nodes: Vec<NodeName>) -> impl Strategy<Value = Vec
                 created: Timestamp(-1),
                 stays_with_node: flag,
                 terminating: !flag,
-                returns: flag,
+                returns: cost % 2 == 0,
                 do_not_disrupt_until: flag.then_some(Timestamp(i64::MAX)),
                 eviction_cost_milli: cost,
                 pod_disruption_budgets: vec!["default/web".into()],
@@ -268,7 +268,7 @@ pub(crate) fn snapshot() -> impl Strategy<Value = Snapshot> {
                     .map(|id| PodDisruptionBudget {
                         name: format!("a/{id}"),
                         disruptions_allowed: numbers[0].into(),
-                        fully_blocking: false,
+                        fully_blocking: numbers[3] > 127,
                     })
                     .collect(),
                 unavailable_offerings: unavailable
@@ -315,8 +315,8 @@ fn zip<T>((names, objects): (BTreeSet<String>, Vec<T>), set: impl Fn(String, &mu
 pub(crate) fn catalog() -> impl Strategy<Value = Catalog> {
     let offerings = btree_map(("[ab]", capacity_type()), (0..i64::MAX, any::<bool>()), 0..4).prop_map(|offerings| {
         let offering = |((zone, capacity_type), (price, available))| Offering {
+            zone_id: format!("id-{zone}"),
             zone,
-            zone_id: String::new(),
             capacity_type,
             price: MicroUsdPerHour(price),
             available,

@@ -1,3 +1,5 @@
+mod fields;
+
 use super::strategies::{catalog, snapshot};
 use super::{
     ConvertError, append_fragment, check_catalogs, check_snapshot, encoded_size, unshared_sizes, with_shared_lists,
@@ -97,7 +99,7 @@ fn buffer(name: &str) -> Option<BufferPod> {
 
 #[test]
 fn check_snapshot_rejects_what_conversion_rejects() -> Result<(), ConvertError> {
-    let cases: [(&str, Change<Snapshot>); 9] = [
+    let cases: [(&str, Change<Snapshot>); 10] = [
         ("snapshot.pods[0].uid: is empty", |it| it.pods[0].uid = "".into()),
         ("snapshot.pods[0].shape: is empty", |it| it.pods[0].shape = "".into()),
         ("snapshot.pods[0].shape: no shape \"x\"", |it| it.pods[0].shape = "x".into()),
@@ -106,6 +108,10 @@ fn check_snapshot_rejects_what_conversion_rejects() -> Result<(), ConvertError> 
         ("snapshot.pods[0].buffer: is set for a pod", |it| it.pods[0].buffer = buffer("b")),
         ("snapshot.pods[0].buffer.buffer: is empty", |it| {
             (it.pods[0].state, it.pods[0].buffer) = (PodState::Pending, buffer(""));
+        }),
+        ("snapshot.pods[0].buffer.node: is empty", |it| {
+            let nameless = BufferPod { buffer: "b".to_owned(), node: Some("".into()) };
+            (it.pods[0].state, it.pods[0].buffer) = (PodState::Pending, Some(nameless));
         }),
         ("snapshot.pods[1].uid: is there twice", |it| it.pods.push(it.pods[0].clone())),
         ("snapshot.nodes[0].name: is empty", |it| it.nodes[0].name = "".into()),

@@ -227,6 +227,15 @@ fn removing_a_missing_object_is_rejected() {
 }
 
 #[test]
+fn a_delta_without_content_is_rejected() {
+    let empty = Snapshot::default();
+    let delta = crate::snapshot::v1::Delta { upserts: None, ..diff(&empty, &empty) };
+    let mut mirror = mirror_of(&empty, 1);
+    let error = mirror.apply_delta(delta).err().map(|error| error.to_string());
+    assert_eq!((error.as_deref(), mirror.snapshot()), (Some("delta.upserts: is not set"), None));
+}
+
+#[test]
 fn chunks_must_contain_what_their_objects_refer_to() {
     let snapshot = Snapshot { pods: vec![pod_on("n")].into(), nodes: vec![node("n")], ..Snapshot::default() };
     let mut mirror = Mirror::default();

@@ -188,6 +188,29 @@ fn invalid_outcomes_and_updates_are_rejected_with_the_path() {
     let update = wire::LedgerUpdate { position: Some(Default::default()), upserted: vec![claim], ..Default::default() };
     let response = wire::WatchLedgerResponse { update: Some(update) };
     assert_eq!(text(LedgerUpdate::try_from(response)), "update.upserted[0].state: is not set");
+    let claim = wire::InFlightClaim { name: "c".into(), node_pool: "p".into(), state: 1, ..Default::default() };
+    let count = crate::snapshot::v1::ReservationCount { id: "cr-1".into(), free: 1 };
+    let ledger = wire::LedgerUpdate { position: Some(Default::default()), ..Default::default() };
+    for (update, expected) in [
+        (wire::LedgerUpdate { upserted: vec![claim; 2], ..ledger.clone() }, "upserted[1].name"),
+        (
+            wire::LedgerUpdate {
+                reservations: Some(wire::ReservationCounts { counts: vec![count; 2] }),
+                ..ledger.clone()
+            },
+            "reservations.counts[1].id",
+        ),
+        (
+            wire::LedgerUpdate {
+                unavailable_offerings: Some(wire::UnavailableOfferings { offerings: vec![wire_offering(2); 2] }),
+                ..ledger
+            },
+            "unavailable_offerings.offerings[1]",
+        ),
+    ] {
+        let response = wire::WatchLedgerResponse { update: Some(update) };
+        assert_eq!(text(LedgerUpdate::try_from(response)), format!("update.{expected}: is there twice"));
+    }
 
     let catalog = crate::catalog::v1::Catalog::default();
     let mut update = wire::CatalogUpdate { node_class: "n".into(), catalog: Some(catalog), ..Default::default() };
@@ -199,6 +222,8 @@ fn invalid_outcomes_and_updates_are_rejected_with_the_path() {
     (update.catalog, update.catalog_id, update.generation) = (None, Some("x".into()), -1);
     assert_eq!(text(CatalogUpdate::try_from(update.clone())), "generation: is negative: -1");
     (update.node_class, update.generation) = (String::new(), 1);
+    assert_eq!(text(CatalogUpdate::try_from(update.clone())), "node_class: is empty");
+    (update.catalog_id, update.removed) = (None, true);
     assert_eq!(text(CatalogUpdate::try_from(update)), "node_class: is empty");
 }
 
