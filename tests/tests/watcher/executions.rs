@@ -88,6 +88,8 @@ async fn what_a_watcher_sees_and_sends_is_counted() {
     fixture.actuator.with(|state| state.reject = Some(OutcomeReason::LimitReached));
     fixture.pending_pod("b", None);
     fixture.until("one was rejected", || outcome(r#"{reason="LimitReached",status="Rejected"}"#)).await;
+    let planned = "controller_runtime_reconcile_total{controller=\"provisioner\",result=\"success\"} ";
+    assert!(watcher.metrics_say(planned));
     for line in ["sessions_total 1", "full_snapshots_total 1", r#"objects{kind="pods"} 2"#] {
         assert!(says(line), "{line}");
     }

@@ -42,7 +42,7 @@ async fn after_slow_plans_another_scheduler_is_asked_before_the_first_leaves_pod
     fixture.pass(60).await;
     fixture.schedulers[1].with(|state| state.delay = Duration::ZERO);
     let took = fixture.launch_for("b", 2).await;
-    assert!(took < 16 * SECOND, "{took:?}");
+    assert!(took > 14 * SECOND && took < 16 * SECOND, "{took:?}: the first one may be as slow as before");
 }
 
 #[tokio::test(start_paused = true)]
@@ -98,6 +98,7 @@ async fn a_pending_pod_does_not_wait_for_a_search_for_removals() {
     assert_eq!(fixture.schedulers[1].with(|state| state.sessions), 0);
     let failed = "controller_runtime_reconcile_total{controller=\"disruption\",result=\"error\"}";
     assert!(!watcher.metrics_say(failed), "an abandoned plan is no error");
+    assert!(watcher.metrics_say("plimsoll_watcher_plans_total{result=\"abandoned\"} 1\n"));
 }
 
 /// Otherwise, pods that keep arriving would prevent removals.
@@ -269,6 +270,32 @@ async fn the_actuator_that_leads_is_followed() {
     fixture.until("a launch was requested", || fixture.actuator.launches().contains(&"for-default-b".to_owned())).await;
 }
 
+/// Otherwise a claim that is gone would take pods and count against limits for ever.
+#[tokio::test(start_paused = true)]
+async fn the_ledger_of_a_new_leader_replaces_that_of_the_former_one() {
+    let fixture = Fixture::new();
+    let former = FakeActuator::start(&fixture.network, "actuator-1");
+    fixture.actuator.with(|state| state.standby_of = Some("actuator-1".to_owned()));
+    let watcher = fixture.watcher("watcher-0", &["actuator-0", "actuator-1"]);
+    fixture.until("it is ready", || watcher.readiness.is_ready()).await;
+    fixture.pending_pod("a", None);
+    fixture.until("a launch was requested", || former.executions() == 1).await;
+    fixture.delete_pod("a");
+    fixture.pass(1).await;
+    let claims = || {
+        let snapshot = fixture.schedulers[0].with(|state| state.planned.last().cloned().unwrap());
+        snapshot.nodes.into_iter().filter_map(|node| node.node_claim).collect::<Vec<_>>()
+    };
+    assert_eq!(claims(), ["claim-for-default-a"]);
+    fixture.actuator.with(|state| {
+        state.standby_of = None;
+        state.position.epoch = 2;
+    });
+    fixture.network.kill("actuator-1");
+    fixture.pass(5).await;
+    assert_eq!(claims(), [""; 0]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn where_a_plan_is_withheld_one_without_removals_is_asked_for() {
     let (fixture, watcher) = Fixture::with_watcher().await;
@@ -276,10 +303,9 @@ async fn where_a_plan_is_withheld_one_without_removals_is_asked_for() {
     let took = fixture.launch_for("a", 1).await;
     assert!(took < SECOND / 10, "{took:?}");
     assert_eq!(fixture.schedulers[1].plans(), 0, "another replica would say the same");
-    let withheld = |line: &str| line.starts_with("plimsoll_watcher_plans_total{result=\"withheld\"}");
-    assert!(watcher.metrics.encode().unwrap().lines().any(withheld));
     // Removals are asked for again, although nothing changes.
     fixture.pass(2).await;
+    assert!(!watcher.metrics_say("plimsoll_watcher_plans_total{result=\"withheld\"} 0\n"));
     let plans = fixture.plans();
     fixture.schedulers.iter().for_each(|scheduler| scheduler.with(|state| state.withhold = false));
     fixture.pass(70).await;

@@ -69,6 +69,23 @@ async fn a_plan_for_pending_pods_is_completed_although_more_pods_arrive() {
     assert_eq!(fixture.actuator.launches(), ["for-default-web-0"]);
 }
 
+/// A scheduler may send it before it reads that nobody needs it.
+#[tokio::test(start_paused = true)]
+async fn the_end_of_an_abandoned_plan_is_not_taken_for_the_next_plan() {
+    let fixture = Fixture::new();
+    fixture.schedulers[0].with(|state| state.delay = 3 * SECOND);
+    // It is asked because the first one takes long.
+    fixture.schedulers[1].with(|state| state.stalled = true);
+    let watcher = fixture.watcher("watcher-0", &["actuator-0"]);
+    fixture.until("removals are searched for", || fixture.searches() == 1).await;
+    fixture.pending_pod("web", None);
+    fixture.until("a launch was requested", || fixture.actuator.executions() == 1).await;
+    for (result, count) in [("abandoned", 1), ("planned", 1)] {
+        let line = format!("plimsoll_watcher_plans_total{{result=\"{result}\"}} {count}\n");
+        assert!(watcher.metrics_say(&line), "{line}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_slow_plan_with_removals_delays_no_other_one() {
     let fixture = Fixture::new();

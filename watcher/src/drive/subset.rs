@@ -91,8 +91,9 @@ impl Selection {
 mod tests {
     use super::*;
     use plimsoll_model::catalog::CapacityType;
-    use plimsoll_model::plan::{OfferingChoice, PodRef};
-    use plimsoll_model::snapshot::DisruptionReason;
+    use plimsoll_model::plan::{OfferingChoice, Placement, PodRef, Reason, ReasonCode, Unschedulable};
+    use plimsoll_model::snapshot::{DisruptionReason, IgnoredPod, LedgerPosition};
+    use plimsoll_model::time::Timestamp;
 
     fn pod(uid: &str) -> PodRef {
         PodRef { name: format!("default/{uid}"), uid: uid.into() }
@@ -134,12 +135,24 @@ mod tests {
     }
 
     fn plan() -> Plan {
+        let reasons = vec![Reason {
+            node_pool: "default".to_owned(),
+            code: ReasonCode::NodePoolNotReady,
+            message: "its node class is not ready".to_owned(),
+        }];
         Plan {
+            snapshot_sequence: 7,
+            ledger: LedgerPosition { epoch: 1, sequence: 2 },
             launches: vec![launch("l0", 10, &["a"]), launch("l1", 20, &["b"]), launch("l2", 30, &["m"])],
+            placements: vec![Placement { node: "n".into(), pods: vec![pod("p")] }],
             terminations: vec![termination("t0", &[], &[]), termination("t1", &[2], &["m"])],
+            postponed_removals: vec!["later".into()],
+            unschedulable: vec![Unschedulable { pod: pod("u"), reasons: reasons.clone().into() }],
+            ignored: vec![IgnoredPod { uid: "i".into(), pod: "shop/i".to_owned(), reason: "gated".to_owned() }],
+            pool_problems: reasons,
             hourly: MicroUsdPerHour(60),
             lower_bound: MicroUsdPerHour(50),
-            ..Plan::default()
+            next_time: Some(Timestamp(9)),
         }
     }
 

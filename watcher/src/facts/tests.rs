@@ -1,7 +1,7 @@
 use super::*;
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::execution::{CatalogUpdate, LedgerUpdate};
-use plimsoll_model::snapshot::UnavailableOffering;
+use plimsoll_model::snapshot::{ReservationCount, UnavailableOffering};
 use plimsoll_model::time::Millis;
 use plimsoll_proto::convert::check_snapshot;
 use plimsoll_snapshot::Objects;
@@ -177,6 +177,24 @@ fn no_object_that_the_api_server_accepts_makes_the_snapshot_invalid() {
         }
     }
     assert!(checked > 100, "only {checked} changes");
+}
+
+/// A plan without catalogs would launch nothing, and still remove nodes.
+#[test]
+fn there_is_no_snapshot_before_ledger_and_catalogs_are_known_and_it_contains_what_they_tell() {
+    let (facts, now) = (Facts::default(), Timestamp(0));
+    let free = vec![ReservationCount { id: "cr-1".to_owned(), free: 2 }];
+    let update = LedgerUpdate { reservations: Some(free.clone()), complete: true, ..LedgerUpdate::default() };
+    assert!(facts.change_ledger(|ledger| ledger.apply(update, now)));
+    assert!(facts.extra(now).is_none(), "the catalogs are unknown");
+    let zones = BTreeSet::from(["a".to_owned()]);
+    let update = CatalogUpdate { shifted_zones: Some(zones.clone()), complete: true, ..CatalogUpdate::default() };
+    facts.change_catalogs(|catalogs| {
+        catalogs.restart();
+        (catalogs.apply(update, now).unwrap(), ())
+    });
+    let extra = facts.extra(now).unwrap();
+    assert_eq!((extra.reservations, extra.shifted_zones), (free, zones));
 }
 
 /// The ledger's list is as new as its position. Without such a list, the one of the catalogs is used.

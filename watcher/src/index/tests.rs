@@ -1,4 +1,6 @@
 mod collisions;
+mod kept_fields;
+mod owners;
 
 use super::*;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
@@ -65,7 +67,8 @@ fn objects_are_found_whatever_was_deleted() {
 #[test]
 fn a_node_heartbeat_is_not_a_change() {
     let beat = |version: &str, time: &str| -> Node {
-        read(&json!({"metadata": {"name": "a", "resourceVersion": version}, "status": {
+        let managers = json!([{"manager": "kubelet", "operation": "Update", "time": time}]);
+        read(&json!({"metadata": {"name": "a", "resourceVersion": version, "managedFields": managers}, "status": {
             "images": [{"names": [time]}],
             "conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": time}]}}))
     };
@@ -192,6 +195,8 @@ fn all_listed_is_true_once_every_kind_has_been_listed() {
 fn templates_keep_only_scheduling_fields() {
     let mut template = json!({"metadata": {"labels": {"app": "web"}, "annotations": {"a": "b"}}, "spec": {
         "nodeSelector": {"disk": "ssd"}, "volumes": [{"name": "data", "emptyDir": {}}],
+        "securityContext": {"runAsUser": 7}, "imagePullSecrets": [{"name": "registry"}],
+        "dnsConfig": {"nameservers": ["10.0.0.9"]},
         "containers": [{"name": "app", "image": "i", "env": [{"name": "TOKEN", "value": "secret"}],
             "ports": [{"containerPort": 8080}, {"containerPort": 9090, "hostPort": 9091}],
             "resources": {"requests": {"cpu": "1"}}}]}});
@@ -214,6 +219,7 @@ fn templates_keep_only_scheduling_fields() {
     let text = serde_json::to_string(&pod).unwrap();
     assert!(text.contains("ssd") && text.contains("cpu") && text.contains("web"), "{text}");
     assert!(!text.contains("secret") && !text.contains("emptyDir") && !text.contains("\"b\""), "{text}");
+    assert!(!["runAsUser", "registry", "10.0.0.9"].iter().any(|dropped| text.contains(dropped)), "{text}");
     // A ReplicaSet owned by a Deployment drops its template.
     let owner = json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": "d", "uid": "d"}]);
     index.apply(set(owner));
@@ -355,46 +361,4 @@ fn a_pod_of_an_unknown_owner_is_incomplete() {
     let mut index = Index::default();
     index.apply(pod("a", Some("stranger"), "Unschedulable"));
     assert_eq!(incomplete(&index), ["a"]);
-}
-
-#[test]
-fn jobs_want_their_remaining_completions_and_ordered_stateful_sets_one_pod() {
-    let table = [
-        (
-            "Job",
-            json!({"parallelism": 3, "completions": 10, "template": {"spec": null}}),
-            json!({"succeeded": 9}),
-            true,
-        ),
-        (
-            "Job",
-            json!({"parallelism": 3, "completions": 10, "template": {"spec": null}}),
-            json!({"succeeded": 8}),
-            false,
-        ),
-        ("Job", json!({"parallelism": 2, "template": {"spec": null}}), json!({}), false),
-        ("Job", json!({"parallelism": 2, "template": {"spec": null}}), json!({"succeeded": 1}), true),
-        ("Job", json!({"parallelism": 2, "suspend": true, "template": {"spec": null}}), json!({}), true),
-        ("StatefulSet", json!({"replicas": 3, "serviceName": "s", "selector": {}, "template": {}}), json!({}), true),
-        (
-            "StatefulSet",
-            json!({"replicas": 3, "podManagementPolicy": "Parallel", "serviceName": "s", "selector": {}, "template": {}}),
-            json!({}),
-            false,
-        ),
-    ];
-    for (kind, spec, status, complete) in table {
-        let owner = json!({"metadata": {"namespace": "shop", "name": "o", "uid": "o"}, "spec": spec, "status": status});
-        let mut index = Index::default();
-        match kind {
-            "Job" => index.apply(read::<Job>(&owner)),
-            _ => {
-                let mut set = owner.clone();
-                set["status"] = json!({"replicas": 0});
-                index.apply(read::<StatefulSet>(&set))
-            }
-        };
-        index.apply(pod("a", Some("o"), "Unschedulable"));
-        assert_eq!(incomplete(&index).is_empty(), complete, "{owner}");
-    }
 }

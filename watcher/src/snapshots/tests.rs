@@ -1,6 +1,7 @@
 use super::*;
 use crate::index::PartialList;
 use crate::samples::{node, pod};
+use plimsoll_model::catalog::Catalog;
 use plimsoll_model::execution::{CatalogUpdate, LedgerUpdate};
 use plimsoll_model::snapshot::{IgnoredPod, LedgerPosition, PodShape};
 use plimsoll_proto::delta::Mirror;
@@ -36,6 +37,23 @@ fn a_delta_is_sent_only_if_it_fits_into_a_message() {
     for (pods, bytes, fits) in [(2000, 100, true), (2001, 100, false), (150, 50_000, true), (200, 50_000, false)] {
         let next = published(Snapshot { sequence: 2, ignored: ignored(pods, bytes), ..Snapshot::default() });
         assert_eq!(next.since(&first).is_some(), fits, "{pods} objects of {bytes} bytes");
+    }
+}
+
+#[test]
+fn a_delta_from_an_earlier_snapshot_than_the_previous_one_contains_all_changes() {
+    let with = |sequence: u64, nodes: &[&str]| Snapshot {
+        sequence,
+        nodes: nodes.iter().map(|name| node(name, "default")).collect(),
+        ..Snapshot::default()
+    };
+    let (first, second) = (published(with(1, &[])), published(with(2, &["a"])));
+    let mut third = published(with(3, &["a", "b"]));
+    third.delta = Some(delta::diff(&second.snapshot, &third.snapshot));
+    for (earlier, upserted) in [(&first, 2), (&second, 1)] {
+        let delta = third.since(earlier).unwrap();
+        assert_eq!(delta.base_sequence, earlier.snapshot.sequence);
+        assert_eq!(delta.upserts.map(|upserts| upserts.nodes.len()), Some(upserted));
     }
 }
 
@@ -194,6 +212,37 @@ fn a_snapshot_is_published_if_it_is_new_or_requested_and_marked_if_plans_depend_
     apply::<plimsoll_api::CapacityBuffer>(&follower.facts, buffer);
     assert_eq!(follower.next(false), Some((7, 7)), "its status is sent with a plan");
     assert_eq!(follower.next(false), None);
+}
+
+/// The instance types of a node class may differ after each change of the class.
+#[test]
+fn a_pool_has_a_catalog_only_if_it_is_of_its_class_as_the_class_is_now() {
+    let mut follower = Follower::new();
+    let ready = json!({"conditions": [{"type": "Ready", "status": "True", "reason": "Ready", "message": "",
+        "lastTransitionTime": "2026-01-05T00:00:00Z"}]});
+    let class = json!({"apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass",
+        "metadata": {"name": "default", "generation": 2}, "status": ready,
+        "spec": {"amiFamily": "AL2023", "role": "node", "subnetSelectorTerms": [{"id": "subnet-1"}],
+            "securityGroupSelectorTerms": [{"id": "sg-1"}]}});
+    apply::<plimsoll_api::EC2NodeClass>(&follower.facts, class);
+    let reference = json!({"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"});
+    let pool = json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "default"},
+        "spec": {"template": {"spec": {"nodeClassRef": reference, "requirements": []}}}});
+    apply::<plimsoll_api::NodePool>(&follower.facts, pool);
+    for (generation, is_known) in [(1, false), (2, true)] {
+        let catalog = Catalog { region: "us-east-1".to_owned(), ..Catalog::default() };
+        let update = CatalogUpdate {
+            node_class: "default".to_owned(),
+            generation,
+            catalog_id: Some(catalog.id()),
+            catalog: Some(catalog),
+            ..CatalogUpdate::default()
+        };
+        follower.facts.change_catalogs(|catalogs| (catalogs.apply(update, Timestamp(0)).unwrap(), ()));
+        follower.next(false);
+        let pool = &follower.last.snapshot.node_pools[0];
+        assert_eq!(pool.catalog.is_some(), is_known, "{generation}: {:?}", pool.not_ready);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -105,6 +105,18 @@ fn a_removal_that_is_seen_to_be_undone_pauses_without_an_outcome() {
 }
 
 #[test]
+fn a_removal_that_goes_on_is_not_undone() {
+    let mut harness = Harness::new();
+    harness.cycle = Cycle::new(8).with_disruption(true);
+    for millis in [0, 100] {
+        let snapshot = with_node(&mut harness, millis, true);
+        assert_eq!(harness.next(&snapshot, millis), Step::PlanWithDisruption);
+        assert_eq!(harness.kept_nodes, [""; 0]);
+        harness.record(&snapshot, Plan::default(), true, millis);
+    }
+}
+
+#[test]
 fn a_node_that_is_gone_has_no_undone_removal() {
     let mut harness = Harness::new();
     harness.cycle = Cycle::new(8).with_disruption(true);

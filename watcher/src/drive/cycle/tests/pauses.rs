@@ -168,12 +168,12 @@ fn removal_of_n(attempt: u32, reason: DisruptionReason) -> Termination {
     }
 }
 
-#[test]
-fn a_node_whose_removal_pauses_is_kept_until_its_pause_ends() {
+/// A cycle whose last plan wanted to remove node n. The actuator has rejected that twice, so it pauses until 200.
+fn with_a_rejected_removal() -> Harness {
     let mut harness = Harness::new();
     harness.cycle = Cycle::new(7).with_disruption(true);
     let removal = |attempt| removal_of_n(attempt, DisruptionReason::Empty);
-    // The actuator rejects the removal twice; the first rejection is retried at once.
+    // The first rejection is retried at once.
     for attempt in 0..2 {
         let snapshot = harness.snapshot(0, ClusterState::default());
         assert_eq!(harness.next(&snapshot, 0), Step::PlanWithDisruption);
@@ -182,6 +182,30 @@ fn a_node_whose_removal_pauses_is_kept_until_its_pause_ends() {
         assert!(matches!(harness.next(&snapshot, 0), Step::Execute { .. }));
         harness.outcome(&format!("remove-{attempt}"), OutcomeStatus::Rejected, 0, 0);
     }
+    harness
+}
+
+#[test]
+fn a_plan_without_removals_keeps_no_node_and_waits_for_none() {
+    let mut harness = with_a_rejected_removal();
+    let snapshot = harness.snapshot(1, ClusterState::default());
+    assert_eq!(harness.next(&snapshot, 1), Step::PlanWithDisruption);
+    assert_eq!(harness.kept_nodes, ["n"]);
+    // No scheduler makes that plan in time.
+    let until = harness.at(60_000);
+    harness.cycle.pause_removals(until);
+    let snapshot = harness.snapshot(2, ClusterState::default());
+    assert_eq!(harness.next(&snapshot, 2), Step::Plan);
+    assert_eq!(harness.kept_nodes, [""; 0]);
+    harness.record_plan(&snapshot, Plan::default(), 2);
+    for millis in [2, 201] {
+        assert_eq!(harness.next(&snapshot, millis), Step::Wait(Some(until)), "the pause of n changes nothing");
+    }
+}
+
+#[test]
+fn a_node_whose_removal_pauses_is_kept_until_its_pause_ends() {
+    let mut harness = with_a_rejected_removal();
     let snapshot = harness.snapshot(1, ClusterState::default());
     assert_eq!(harness.next(&snapshot, 1), Step::PlanWithDisruption);
     assert_eq!(harness.kept_nodes, ["n"], "others may use the budget");

@@ -43,6 +43,28 @@ fn the_wait_for_an_owner_ends_once_although_nothing_can_be_launched() {
 }
 
 #[test]
+fn a_pod_whose_launch_failed_does_not_wait_for_its_owner_again() {
+    let mut harness = Harness::new();
+    let waiting = |ledger| ClusterState { pods: "a", incomplete: "a", ledger };
+    let snapshot = harness.snapshot(0, waiting(0));
+    assert_eq!(harness.next(&snapshot, 0), Step::Plan);
+    harness.record_plan(&snapshot, launches(&["a"]), 0);
+    assert_eq!(harness.next(&snapshot, 0), Step::Wait(Some(harness.at(1000))));
+    assert_eq!(actions(&harness.next(&snapshot, 1000)), ["a"]);
+    harness.outcome("a", OutcomeStatus::Accepted, 1, 1001);
+    let mut reserved = harness.snapshot(1002, ClusterState { pods: "a", incomplete: "", ledger: 1 });
+    let published = Arc::get_mut(&mut reserved).unwrap();
+    Arc::make_mut(&mut published.snapshot).pods[0].state = PodState::Reserved("n".into());
+    assert_eq!(harness.next(&reserved, 1002), Step::Plan);
+    harness.record_plan(&reserved, Plan::default(), 1002);
+    harness.outcome("a", OutcomeStatus::Failed, 2, 1003);
+    let failed = harness.snapshot(1004, waiting(2));
+    assert_eq!(harness.next(&failed, 1004), Step::Plan);
+    harness.record_plan(&failed, launches(&["a"]), 1004);
+    assert_eq!(actions(&harness.next(&failed, 1004)), ["a"]);
+}
+
+#[test]
 fn the_loop_wakes_at_the_earlier_of_two_times() {
     let start = Instant::now();
     let (sooner, later) = (Some(start), Some(start + Duration::from_secs(1)));
