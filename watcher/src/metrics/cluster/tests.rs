@@ -2,7 +2,7 @@ use super::*;
 use crate::samples::{node, pool};
 use crate::snapshots::PublishedSnapshot;
 use plimsoll_model::plan::PlanOptions;
-use plimsoll_model::snapshot::PodDisruptionBudget;
+use plimsoll_model::snapshot::{BufferPod, PodDisruptionBudget};
 use plimsoll_model::time::Millis;
 use std::time::Duration;
 
@@ -61,6 +61,12 @@ fn each_blocker_is_found() {
     };
     assert_eq!(of_used(budget(0)), Err(Blocker::PodDisruptionBudget));
     assert_eq!(of_used(budget(1)), Ok(DisruptionReason::Underutilized));
+    let leaving = |s: &mut Snapshot| {
+        budget(0)(s);
+        until(i64::MAX)(s);
+        (s.pods[0].terminating, s.pods[0].returns) = (true, true);
+    };
+    assert_eq!(of_used(leaving), Ok(DisruptionReason::Underutilized), "the pod is being deleted, and another follows");
     let nominated = |s: &mut Snapshot| s.pods.push(pod("new", PodState::Reserved("used".into())));
     assert_eq!(of_used(nominated), Err(Blocker::Nominated));
     let allowed = |s: &mut Snapshot| {
@@ -132,7 +138,9 @@ fn gauges_count_waiting_pods_and_nodes() {
     let mut daemon = pod("daemon", PodState::Pending);
     daemon.stays_with_node = true;
     daemon.created = Timestamp(0);
-    snapshot.pods.extend([oldest, pod("new", PodState::Pending), daemon]);
+    let buffer = Some(BufferPod { buffer: "spare".to_owned(), node: None });
+    let virtual_pod = Pod { buffer, created: Timestamp(0), ..pod("virtual", PodState::Pending) };
+    snapshot.pods.extend([oldest, pod("new", PodState::Pending), daemon, virtual_pod]);
     snapshot.pods.push(pod("planned", PodState::Reserved("new-node".into())));
     let later = Timestamp(NOW.0 + 5_000);
     metrics.add_source(move |samples| cluster.collect(&snapshot, later, samples));
@@ -154,7 +162,7 @@ fn gauges_count_waiting_pods_and_nodes() {
 async fn only_the_leader_exports_gauges() {
     let metrics = Metrics::new("watcher");
     let watcher = WatcherMetrics::new(&metrics).unwrap();
-    let (_sender, newest) = watch::channel::<Option<Arc<PublishedSnapshot>>>(None);
+    let (sender, newest) = watch::channel::<Option<Arc<PublishedSnapshot>>>(None);
     watcher.export(&metrics, newest, Clock::system());
     let has = |name: &str| lines(&metrics).iter().any(|line| line.starts_with(name));
     assert!(!has("karpenter_cluster_state_synced"), "a standby");
@@ -165,6 +173,18 @@ async fn only_the_leader_exports_gauges() {
     let unsynced = "karpenter_cluster_state_unsynced_time_seconds 0".to_owned();
     assert!(lines(&metrics).contains(&unsynced), "it counts from the start of the leadership");
     assert!(has("karpenter_scheduler_unfinished_work_seconds{controller=\"disruption\"}"));
+    tokio::time::advance(Duration::from_secs(7)).await;
+    assert!(lines(&metrics).contains(&"karpenter_cluster_state_unsynced_time_seconds 7".to_owned()));
+    let waiting = Snapshot { pods: vec![pod("new", PodState::Pending), bound("web", "used")].into(), ..snapshot() };
+    sender.send_replace(Some(Arc::new(crate::snapshots::tests::published(waiting))));
+    for line in [
+        "karpenter_cluster_state_synced 1",
+        "karpenter_cluster_state_unsynced_time_seconds 0",
+        "karpenter_cluster_state_node_count 2",
+        "karpenter_scheduler_queue_depth{controller=\"disruption\"} 1",
+    ] {
+        assert!(lines(&metrics).contains(&line.to_owned()), "{line}: {:#?}", lines(&metrics));
+    }
     watcher.lead(false);
     assert!(!has("karpenter_cluster_state_synced") && !has("karpenter_scheduler_unfinished"), "no longer");
     assert!(lines(&metrics).contains(&"plimsoll_watcher_leading 0".to_owned()));
