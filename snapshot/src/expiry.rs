@@ -127,6 +127,8 @@ mod tests {
         // A node from a file has no UID.
         let default = expires(None, Some(&with("10%")), CREATED).unwrap();
         assert_eq!(default.0 - CREATED.0, 720 * HOUR);
+        assert_eq!(expires(None, Some(&with("10%")), Timestamp::default()), None, "nor a known age");
+        assert_eq!(expires(None, None, CREATED), None);
     }
 
     #[test]

@@ -296,6 +296,8 @@ mod tests {
         };
         spreads(&mut blue, |spread| spread.node_affinity_policy = Some("Ignore".to_owned()));
         assert_eq!(both(&blue, &[zone_a.clone(), zone_b]), [true, false]);
+        spreads(&mut web_pod, |spread| spread.min_domains = Some(1));
+        assert_eq!(both(&web_pod, std::slice::from_ref(&zone_a)), [true, true]);
         // With fewer domains than minDomains, the global minimum is zero.
         spreads(&mut web_pod, |spread| spread.min_domains = Some(2));
         assert_eq!(both(&web_pod, &[zone_a]), [true, false]);
@@ -319,6 +321,21 @@ mod tests {
         .unwrap();
         let spread = pod("default", &first, &[spread(1, "DoNotSchedule", &front)]);
         assert_eq!(admissible(&[(&follows, "n1", false), (&spread, "n1", false)]), [false, true]);
+        let selecting = |change: fn(&mut PodAffinityTerm)| {
+            let mut pod = follows.clone();
+            let affinity = Arc::make_mut(pod.spec.as_mut().unwrap()).affinity.as_mut().unwrap();
+            let affinity = affinity.pod_affinity.as_mut().unwrap();
+            affinity.required_during_scheduling_ignored_during_execution.iter_mut().flatten().for_each(change);
+            admissible(&[(&pod, "n1", false), (&spread, "n1", false)])
+        };
+        assert_eq!(selecting(|term| term.namespaces = Some(vec!["other".to_owned()])), [true; 2], "it is elsewhere");
+        assert_eq!(selecting(|term| term.namespaces = Some(vec!["default".to_owned()])), [false, true]);
+        assert_eq!(selecting(|term| term.namespaces = Some(Vec::new())), [false, true], "as if there were none");
+        assert_eq!(selecting(|term| term.label_selector = None), [true; 2], "it selects no pod");
+        let all = |term: &mut PodAffinityTerm| {
+            (term.namespaces, term.namespace_selector) = (Some(vec!["other".to_owned()]), Some(Default::default()));
+        };
+        assert_eq!(selecting(all), [false, true], "all namespaces may be selected");
         // Once the other pod is bound, both may be nominated.
         assert_eq!(admissible(&[(&follows, "n1", false), (&follows, "n1", false)]), [true; 2]);
         // A pod that waits for no other is bound immediately and blocks nothing.

@@ -85,6 +85,7 @@ fn an_initialized_claim_whose_node_is_gone_takes_no_pods() {
     };
     assert!(!cordoned(&["Registered"]), "the watch of Nodes may lag");
     assert!(cordoned(&["Registered", "Initialized"]));
+    assert!(cordoned(&["Registered", "InitializationTimedOut"]), "its Node may never be");
 }
 
 #[test]

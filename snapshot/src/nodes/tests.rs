@@ -255,6 +255,22 @@ fn idle_time_drift_and_deletion_are_read_from_the_claim() {
 }
 
 #[test]
+fn a_node_is_deleting_cordoned_and_ready_as_it_says_itself() {
+    let read = |change: fn(&mut Value)| {
+        let mut node = node(json!({}), json!([]));
+        change(&mut node);
+        let node = &nodes(Source::Cluster, &[node], &[])[0];
+        (node.deleting, node.cordoned, node.ready)
+    };
+    assert_eq!(read(|_| {}), (false, false, true));
+    let deleted = |node: &mut Value| node["metadata"]["deletionTimestamp"] = json!("2026-01-05T00:00:00Z");
+    assert_eq!(read(deleted), (true, false, true));
+    assert_eq!(read(|node| node["spec"]["unschedulable"] = json!(true)), (false, true, true));
+    assert_eq!(read(|node| node["status"]["conditions"][0]["status"] = json!("Unknown")), (false, false, false));
+    assert_eq!(read(|node| node["status"]["conditions"] = json!([])), (false, false, false), "no kubelet has reported");
+}
+
+#[test]
 fn a_node_in_a_shifted_zone_is_not_disrupted() {
     let protected = |zone: &str| {
         let node = node(json!({"topology.kubernetes.io/zone": zone}), json!([]));

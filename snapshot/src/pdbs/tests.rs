@@ -64,6 +64,30 @@ fn without_a_status_files_use_the_spec_and_a_cluster_allows_no_disruptions() {
 }
 
 #[test]
+fn files_count_only_pods_that_run_as_healthy_and_none_that_have_ended() {
+    let with = |name: &str, change: fn(&mut Value)| {
+        let mut pod = pod(name, true);
+        change(&mut pod);
+        pod
+    };
+    let pods = [
+        pod("a", true),
+        pod("b", true),
+        with("unbound", |pod| pod["spec"]["nodeName"] = Value::Null),
+        with("leaving", |pod| pod["metadata"]["deletionTimestamp"] = json!("2026-01-05T00:00:00Z")),
+        with("ended", |pod| pod["status"]["phase"] = json!("Succeeded")),
+        with("elsewhere", |pod| pod["metadata"]["namespace"] = json!("other")),
+        with("other", |pod| pod["metadata"]["labels"]["app"] = json!("other")),
+    ];
+    // Two of four pods are healthy. A quarter of five would be two.
+    let cases = [(json!({}), 2), (json!({"maxUnavailable": "100%"}), 2), (json!({"minAvailable": "25%"}), 1)];
+    for (rest, allowed) in cases {
+        let result = snapshot(Source::Files, &budget(&selecting(&rest), &Value::Null), &pods);
+        assert_eq!(result.pod_disruption_budgets[0].disruptions_allowed, allowed, "{rest}");
+    }
+}
+
+#[test]
 fn pods_list_the_budgets_that_cover_them() {
     let covered = |rest: &Value, ready: bool| {
         let result = snapshot(Source::Files, &budget(&selecting(rest), &Value::Null), &[pod("a", ready)]);

@@ -68,6 +68,50 @@ fn only_unschedulable_pods_are_pending_in_a_cluster() {
     }
 }
 
+/// Its other terms may match nodes of pools.
+#[test]
+fn a_pod_is_ignored_only_if_each_term_of_its_node_affinity_excludes_every_pool() {
+    let term = |operator: &str| json!({"matchExpressions": [{"key": "karpenter.sh/nodepool", "operator": operator}]});
+    let is_ignored = |terms: &[Value]| {
+        let with_terms = pod(|pod| {
+            let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}});
+            pod["spec"]["affinity"] = json!({"nodeAffinity": required});
+        });
+        !snapshot(Source::Cluster, with_terms).0.ignored.is_empty()
+    };
+    let (excludes, includes) = (term("DoesNotExist"), term("Exists"));
+    assert!(is_ignored(&[excludes.clone(), excludes.clone()]));
+    assert!(!is_ignored(&[excludes.clone(), includes.clone()]) && !is_ignored(&[includes]));
+    let other = json!({"matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]});
+    assert!(!is_ignored(&[other]), "a node without the label may be of a pool");
+    assert!(!is_ignored(&[]));
+}
+
+#[test]
+fn only_a_pod_of_a_stateful_set_returns_under_its_name() {
+    let returns = |api_version: &str, kind: &str| {
+        let owned = pod(|pod| {
+            pod["metadata"]["ownerReferences"] =
+                json!([{"apiVersion": api_version, "kind": kind, "name": "o", "uid": "x"}]);
+            pod["spec"]["nodeName"] = json!("n1");
+        });
+        snapshot(Source::Cluster, owned).0.pods[0].returns
+    };
+    assert!(returns("apps/v1", "StatefulSet"));
+    assert!(!returns("apps/v1", "ReplicaSet") && !returns("example.com/v1", "StatefulSet"));
+}
+
+#[test]
+fn the_eviction_cost_is_bounded() {
+    for (deletion_cost, expected) in [("2147483647", 10_000), ("-2147483648", -10_000), ("many", 1000)] {
+        let annotated = pod(|pod| {
+            pod["metadata"]["annotations"] = json!({"controller.kubernetes.io/pod-deletion-cost": deletion_cost});
+        });
+        let cost = snapshot(Source::Cluster, annotated).0.pods[0].eviction_cost_milli;
+        assert_eq!(cost, expected, "{deletion_cost}");
+    }
+}
+
 /// The DaemonSet controller binds its pods with an affinity to the name of their node.
 #[test]
 fn pods_of_a_daemon_set_share_their_shape() {

@@ -204,6 +204,46 @@ fn budgets_leave_out_nodes_whose_instance_is_being_terminated() {
 }
 
 #[test]
+fn budgets_count_what_is_on_its_way_out_and_not_what_is_not_in_service_yet() {
+    let allowed = |change: fn(&mut Value, &mut Value)| {
+        let disruption = json!({"consolidateAfter": "5m", "budgets": [{"nodes": "100%"}]});
+        let mut claim = json!({"metadata": {"name": "c", "labels": {"karpenter.sh/nodepool": "default"}},
+            "spec": {"requirements": [], "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass",
+                "name": "default"}},
+            "status": {"providerID": "p"}});
+        let mut leaving = node("b", true);
+        leaving["spec"] = json!({"providerID": "p"});
+        change(&mut leaving, &mut claim);
+        let objects = Objects {
+            node_pools: vec![serde_json::from_value(pool(&json!({ "disruption": disruption }))).unwrap()],
+            nodes: [node("a", true), leaving].map(|it| serde_json::from_value(it).unwrap()).into(),
+            node_claims: vec![serde_json::from_value(claim).unwrap()],
+            ..Objects::default()
+        };
+        let (snapshot, _) = crate::build(&objects, &with_catalog());
+        snapshot.node_pools[0].disruption.allowed.get(&DisruptionReason::Empty).copied()
+    };
+    assert_eq!(allowed(|_, _| {}), Some(2));
+    assert_eq!(allowed(|node, _| node["status"]["conditions"][0]["status"] = json!("False")), Some(1));
+    let taint = |node: &mut Value, _: &mut Value| {
+        node["spec"]["taints"] = json!([{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]);
+    };
+    assert_eq!(allowed(taint), Some(1));
+    let command = |_: &mut Value, claim: &mut Value| {
+        claim["metadata"]["annotations"] = json!({"plimsoll.dev/removal": "{}"});
+    };
+    assert_eq!(allowed(command), Some(1));
+    let deleted = |_: &mut Value, claim: &mut Value| {
+        claim["metadata"]["deletionTimestamp"] = json!("2026-01-05T00:00:00Z");
+    };
+    assert_eq!(allowed(deleted), Some(1));
+    let starting = |node: &mut Value, _: &mut Value| {
+        node["metadata"]["labels"].as_object_mut().unwrap().remove("karpenter.sh/initialized");
+    };
+    assert_eq!(allowed(starting), Some(1), "all of one");
+}
+
+#[test]
 fn a_pool_with_an_unreadable_schedule_launches_nodes_and_disrupts_none() {
     let budgets = json!([{"nodes": "5"}, {"nodes": "5", "schedule": "0 9 * * 7", "duration": "8h"}]);
     let pool = pool(&json!({"disruption": {"consolidateAfter": "0s", "budgets": budgets}}));

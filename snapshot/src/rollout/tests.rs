@@ -138,6 +138,16 @@ fn the_pods_of_a_canary_must_run() {
     };
     assert_eq!(waiting["c"], "pod d/web is not running");
     assert_eq!(limit(&claims, &nodes, &pods[1..], 200), None);
+    // Which one is named does not depend on their order.
+    let (api, web) = (pod("api", "c", "Pending"), pod("web", "c", "Pending"));
+    for pods in [[api.clone(), web.clone()], [web.clone(), api]] {
+        let stage = rollout(&pool(&json!({})), &claims, &nodes, &pods, 200).unwrap().stage;
+        assert_eq!(stage, Stage::Canary([("c".to_owned(), "pod d/api is not running".to_owned())].into()));
+    }
+    let mut leaving = web;
+    leaving.metadata.deletion_timestamp = claims[0].metadata.creation_timestamp.clone();
+    let pods = [leaving, pod("done", "c", "Succeeded"), pod("failed", "c", "Failed")];
+    assert_eq!(limit(&claims, &nodes, &pods, 200), None, "none of them is about to run");
 }
 
 #[test]
@@ -153,6 +163,72 @@ fn nodes_of_another_revision_prove_nothing() {
     assert_eq!(limit(&claims, &nodes, &[], 200), Some(1));
     claims[1] = claim("c", -1, "ami-new", &[condition("Initialized", "True", 60)]);
     assert_eq!(limit(&claims, &nodes, &[], 200), Some(1), "it is older than the drift");
+    claims[1] = claim("c", 0, "ami-new", &[condition("Initialized", "True", 60)]);
+    assert_eq!(limit(&claims, &nodes, &[], 200), None);
+    claims[1].metadata.deletion_timestamp = claims[1].metadata.creation_timestamp.clone();
+    assert_eq!(limit(&claims, &nodes, &[], 200), Some(1), "it is being removed");
+    claims[1] = new("c", 60);
+    let annotations = claims[1].metadata.annotations.as_mut().unwrap();
+    annotations.insert(annotation::EC2_NODE_CLASS_HASH.to_owned(), "other".to_owned());
+    assert_eq!(limit(&claims, &nodes, &[], 200), Some(1));
+    claims[1] = new("c", 60);
+    claims[1].status.as_mut().unwrap().image_id = None;
+    assert_eq!(limit(&claims, &nodes, &[], 200), None, "an earlier version did not record it");
+}
+
+#[test]
+fn as_many_canaries_as_the_pool_asks_for_must_prove_themselves() {
+    let two = pool(&json!({annotation::ROLLOUT_CANARIES: "2"}));
+    let claims = [old("a"), new("c", 60), new("d", 100)];
+    let nodes = [node("c", "True", 60), node("d", "True", 100)];
+    let of = |now| rollout(&two, &claims, &nodes, &[], now).unwrap();
+    let (first, second, third) = (of(110), of(120), of(160));
+    assert_eq!((first.limit(), first.next_change), (Some(0), Some(at(120))), "the earlier of two times");
+    assert_eq!((second.limit(), second.next_change), (Some(0), Some(at(160))));
+    assert_eq!((third.limit(), third.next_change), (None, None));
+}
+
+#[test]
+fn only_nodes_that_are_removed_for_drift_count_as_being_replaced() {
+    fn annotate(claim: &mut NodeClaim, key: &str, value: &str) {
+        claim.metadata.annotations.get_or_insert_default().insert(key.to_owned(), value.to_owned());
+    }
+    fn remove(claim: &mut NodeClaim, command: &str) {
+        annotate(claim, annotation::REMOVAL, command);
+    }
+    fn delete(claim: &mut NodeClaim) {
+        claim.metadata.deletion_timestamp = claim.metadata.creation_timestamp.clone();
+    }
+    fn interrupt(claim: &mut NodeClaim) {
+        annotate(claim, annotation::INTERRUPTED, "{}");
+    }
+    fn terminate(claim: &mut NodeClaim) {
+        let terminating = serde_json::from_value(condition("InstanceTerminating", "True", 1)).unwrap();
+        claim.status.as_mut().unwrap().conditions.push(terminating);
+    }
+    fn uninitialize(claim: &mut NodeClaim) {
+        claim.status.as_mut().unwrap().conditions.retain(|condition| condition.type_ != "Initialized");
+    }
+    const DRIFTED: &str = r#"{"v":1,"reason":"Drifted"}"#;
+    const EMPTY: &str = r#"{"v":1,"reason":"Empty"}"#;
+    type Change = fn(&mut NodeClaim);
+    let cases: [(&str, &[Change], u32); 9] = [
+        ("nothing", &[], 0),
+        ("a removal for drift", &[|claim| remove(claim, DRIFTED)], 1),
+        ("the end of one", &[|claim| remove(claim, DRIFTED), terminate], 0),
+        ("a removal for another reason", &[|claim| remove(claim, EMPTY)], 0),
+        ("a removal for an unknown reason", &[|claim| remove(claim, "{}")], 1),
+        ("an interruption during one", &[|claim| remove(claim, "{}"), interrupt], 0),
+        ("a deletion", &[delete], 1),
+        ("a deletion after an interruption", &[delete, interrupt], 0),
+        ("a deletion before it was in service", &[delete, uninitialize], 0),
+    ];
+    for (name, changes, expected) in cases {
+        let mut claim = old("a");
+        changes.iter().for_each(|change| change(&mut claim));
+        let rollout = rollout(&pool(&json!({})), &[claim, old("b")], &[], &[], 5).unwrap();
+        assert_eq!(rollout.replacing, expected, "{name}");
+    }
 }
 
 #[test]
@@ -167,6 +243,11 @@ fn a_canary_that_does_not_come_into_service_or_is_not_ready_fails() {
     let unready = [node("c", "False", 100)];
     assert!(matches!(stage(new("c", 60), &unready, 399), Stage::Canary(_)));
     assert_eq!(stage(new("c", 60), &unready, 400), failed("Node c is not Ready"));
+    let silent: [Node; 1] = [serde_json::from_value(json!({"metadata": {"name": "c"}})).unwrap()];
+    assert!(matches!(stage(new("c", 60), &silent, 359), Stage::Canary(_)));
+    assert_eq!(stage(new("c", 60), &silent, 360), failed("Node c is not Ready"), "since it is in service");
+    let gone = Stage::Canary([("c".to_owned(), "its Node is gone".to_owned())].into());
+    assert_eq!(stage(new("c", 60), &[], 5000), gone);
     // A node that has proven itself keeps the rollout open whatever happens to a later one.
     let nodes = [node("c", "False", 100), node("d", "True", 60)];
     assert_eq!(limit(&[old("a"), new("c", 60), new("d", 60)], &nodes, &[], 400), None);
@@ -202,6 +283,25 @@ fn another_image_or_template_is_another_revision() {
     let mut other = pool(&json!({}));
     other.spec.template.spec.expire_after = "1h".parse().ok();
     assert_ne!(of("ami-new"), revision(&other, Some(&class("ami-new"))));
+    let changes: [fn(&mut EC2NodeClass); 3] = [
+        |class| {
+            let annotations = class.metadata.annotations.get_or_insert_default();
+            annotations.insert(annotation::EC2_NODE_CLASS_HASH.to_owned(), "2".to_owned());
+        },
+        |class| {
+            let subnets = json!([{"id": "subnet-1", "zone": "a"}]);
+            class.status.get_or_insert_default().subnets = serde_json::from_value(subnets).unwrap();
+        },
+        |class| {
+            let groups = json!([{"id": "sg-1", "name": "nodes"}]);
+            class.status.get_or_insert_default().security_groups = serde_json::from_value(groups).unwrap();
+        },
+    ];
+    for change in changes {
+        let mut other = class("ami-new");
+        change(&mut other);
+        assert_ne!(of("ami-new"), revision(&pool(&json!({})), Some(&other)), "{other:?}");
+    }
 }
 
 #[test]
