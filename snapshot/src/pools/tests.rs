@@ -1,4 +1,5 @@
 use crate::{Extra, Objects, Source};
+use plimsoll_api::NodeOverlay;
 use plimsoll_model::snapshot::{ConsolidationPolicy, DisruptionReason, NodePool, NodeState};
 use plimsoll_model::time::{Millis, Timestamp};
 use serde_json::{Value, json};
@@ -314,14 +315,16 @@ fn an_invalid_annotation_about_the_lifetime_of_nodes_makes_the_pool_unusable() {
 
 #[test]
 fn pools_have_all_valid_overlays() {
-    let overlay = |name: &str, price: &str| {
+    let overlay = |name: &str, price: &str| -> NodeOverlay {
         serde_json::from_value(json!({"metadata": {"name": name}, "spec": {"price": price,
             "requirements": [{"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]}]}}))
         .unwrap()
     };
+    let mut leaving = overlay("leaving", "0.5");
+    leaving.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-05T00:00:00Z")).unwrap();
     let objects = Objects {
         node_pools: vec![serde_json::from_value(pool(&json!({}))).unwrap()],
-        node_overlays: vec![overlay("good", "0.5"), overlay("bad", "cheap")],
+        node_overlays: vec![overlay("good", "0.5"), overlay("bad", "cheap"), leaving],
         ..Objects::default()
     };
     let (snapshot, problems) = crate::build(&objects, &with_catalog());

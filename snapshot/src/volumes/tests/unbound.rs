@@ -116,3 +116,44 @@ fn local_volumes_may_come_with_a_node_unless_its_volumes_are_taken() {
     local["volumeBindingMode"] = json!("Immediate");
     assert!(of(&[], &local).problem.is_some());
 }
+
+#[test]
+fn a_claim_is_bound_only_to_a_volume_that_is_free_and_what_it_asks_for() {
+    let mut by_hand = class("by-hand", "WaitForFirstConsumer", false);
+    by_hand["provisioner"] = json!("kubernetes.io/no-provisioner");
+    let suits = |change: fn(&mut Value, &mut Value)| {
+        let mut volume = free("v1", "a", "by-hand");
+        let mut claim = claim(&json!({"storageClassName": "by-hand", "accessModes": ["ReadWriteOnce"]}), "Pending");
+        change(&mut volume, &mut claim);
+        let all = objects(&[user("web", "data", None)], &[claim], &[volume], std::slice::from_ref(&by_hand));
+        of_web(&all, Source::Files).problem.is_none()
+    };
+    assert!(suits(|_, _| {}));
+    assert!(!suits(|volume, _| volume["spec"]["volumeMode"] = json!("Block")));
+    assert!(suits(|volume, _| volume["spec"]["volumeMode"] = json!("Filesystem")), "the default");
+    assert!(!suits(|volume, _| volume["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z")));
+    assert!(!suits(|volume, _| volume["status"] = json!({"phase": "Released"})));
+    assert!(suits(|volume, _| volume["status"] = json!({"phase": "Available"})));
+    assert!(!suits(|_, claim| claim["spec"]["selector"] = json!({"matchLabels": {"disk": "ssd"}})));
+    let selected = |volume: &mut Value, claim: &mut Value| {
+        claim["spec"]["selector"] = json!({"matchLabels": {"disk": "ssd"}});
+        volume["metadata"]["labels"] = json!({"disk": "ssd"});
+    };
+    assert!(suits(selected));
+    // The volume has 10 Gi.
+    assert!(suits(|_, claim| claim["spec"]["resources"] = json!({"requests": {"storage": "10Gi"}})));
+    assert!(!suits(|_, claim| claim["spec"]["resources"] = json!({"requests": {"storage": "11Gi"}})));
+    let unknown = |volume: &mut Value, claim: &mut Value| {
+        claim["spec"]["resources"] = json!({"requests": {"storage": "1Gi"}});
+        volume["spec"]["capacity"] = json!({});
+    };
+    assert!(!suits(unknown));
+}
+
+#[test]
+fn the_former_driver_of_ebs_is_known_by_its_present_name() {
+    let mut in_tree = class("in-tree", "WaitForFirstConsumer", true);
+    in_tree["provisioner"] = json!("kubernetes.io/aws-ebs");
+    let all = objects(&[user("web", "data", None)], &[claim(&json!({}), "Pending")], &[], &[in_tree]);
+    assert_eq!(of_web(&all, Source::Files).driver, "ebs.csi.aws.com");
+}
