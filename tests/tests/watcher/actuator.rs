@@ -37,6 +37,8 @@ pub(crate) struct State {
     pub(crate) fail: usize,
     /// Name of the leader, if this replica does not lead.
     pub(crate) standby_of: Option<String>,
+    /// Whether new calls get no response.
+    pub(crate) stalled: bool,
     /// How a stream of outcomes goes on after the admissions.
     pub(crate) then: Then,
     /// Streams of outcomes that are open.
@@ -76,6 +78,7 @@ impl FakeActuator {
             reject: None,
             fail: 0,
             standby_of: None,
+            stalled: false,
             then: Then::End,
             open: 0,
         };
@@ -119,6 +122,12 @@ impl FakeActuator {
     /// Number of received executions.
     pub(crate) fn executions(&self) -> usize {
         self.with(|state| state.executions.len())
+    }
+
+    async fn stall(&self) {
+        if self.with(|state| state.stalled) {
+            std::future::pending::<()>().await;
+        }
     }
 
     fn refuse_as_standby(&self) -> Result<(), Status> {
@@ -191,6 +200,7 @@ impl ActuatorService for FakeActuator {
     type WatchLedgerStream = Stream<WatchLedgerResponse>;
 
     async fn execute(&self, request: Request<ExecuteRequest>) -> Result<Response<Self::ExecuteStream>, Status> {
+        self.stall().await;
         self.refuse_as_standby()?;
         let cycle_id = extract_cycle_id(request.metadata()).map(str::to_owned);
         let execution = Execution::try_from(request.into_inner()).unwrap();
@@ -224,6 +234,7 @@ impl ActuatorService for FakeActuator {
         &self,
         _: Request<WatchCatalogRequest>,
     ) -> Result<Response<Self::WatchCatalogStream>, Status> {
+        self.stall().await;
         self.refuse_as_standby()?;
         let catalog = Catalog { region: "us-east-1".to_owned(), ..Catalog::default() };
         let class = CatalogUpdate {
@@ -244,6 +255,7 @@ impl ActuatorService for FakeActuator {
     }
 
     async fn watch_ledger(&self, _: Request<WatchLedgerRequest>) -> Result<Response<Self::WatchLedgerStream>, Status> {
+        self.stall().await;
         self.refuse_as_standby()?;
         let (sender, receiver) = mpsc::channel(4);
         let (fake, mut told) = (self.clone(), self.told.subscribe());

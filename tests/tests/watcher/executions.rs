@@ -30,6 +30,28 @@ async fn a_plan_follows_a_standby_to_its_leader_without_a_pause() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_plan_that_gets_no_answer_for_four_seconds_is_sent_again() {
+    let (fixture, watcher) = Fixture::with_watcher().await;
+    fixture.actuator.with(|state| state.stalled = true);
+    fixture.pending_pod("a", None);
+    fixture.pass(1).await;
+    fixture.actuator.with(|state| state.stalled = false);
+    let took = fixture.until("a launch was requested", || fixture.actuator.executions() == 1).await;
+    assert!(took > Duration::from_millis(2900) && took < Duration::from_millis(3500), "{took:?}");
+    assert!(!watcher.metrics_say(NONE_FAILED));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_actuator_that_does_not_answer_is_not_followed() {
+    let fixture = Fixture::new();
+    let _leader = FakeActuator::start(&fixture.network, "actuator-1");
+    fixture.actuator.with(|state| state.stalled = true);
+    let watcher = fixture.watcher("watcher-0", &["actuator-0", "actuator-1"]);
+    let took = fixture.until("it is ready", || watcher.readiness.is_ready()).await;
+    assert!(took < Duration::from_secs(7), "{took:?}: a stream is opened within five seconds");
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_was_reported_in_an_execution_that_failed_is_reported_again() {
     let (fixture, _watcher) = Fixture::with_watcher().await;
     for scheduler in &fixture.schedulers {
