@@ -185,7 +185,9 @@ async fn only_the_leader_exports_gauges() {
     ] {
         assert!(lines(&metrics).contains(&line.to_owned()), "{line}: {:#?}", lines(&metrics));
     }
+    watcher.waiting_pods.set(3);
     watcher.lead(false);
+    assert!(lines(&metrics).contains(&"plimsoll_watcher_waiting_pods 0".to_owned()));
     assert!(!has("karpenter_cluster_state_synced") && !has("karpenter_scheduler_unfinished"), "no longer");
     assert!(lines(&metrics).contains(&"plimsoll_watcher_leading 0".to_owned()));
 }

@@ -2,7 +2,8 @@
 
 use super::*;
 use plimsoll_model::execution::{BufferProvisioning, BufferReady};
-use plimsoll_model::snapshot::BufferPod;
+use plimsoll_model::plan::Termination;
+use plimsoll_model::snapshot::{BufferPod, DisruptionReason};
 
 /// A snapshot with virtual pod `v` and these pods, all of which wait for others of their owner.
 pub(super) fn with_virtual_pod(harness: &mut Harness, millis: u64, pods: &'static str) -> Arc<PublishedSnapshot> {
@@ -79,4 +80,28 @@ fn buffer_status_is_sent_once_and_again_after_a_failed_execution_or_to_a_new_lea
     Arc::make_mut(&mut published.snapshot).ledger.epoch += 1;
     assert!(matches!(harness.next(&led_by_another, 7000), Step::Execute { .. }), "a new leader has no reports");
     assert_eq!(harness.next(&led_by_another, 7001), Step::Wait(None));
+}
+
+#[test]
+fn a_replacement_for_virtual_pods_waits_for_a_removal_that_does_not_fit() {
+    let mut harness = Harness::new();
+    let snapshot = with_virtual_pod(&mut harness, 0, "");
+    assert_eq!(harness.next(&snapshot, 0), Step::Plan);
+    // About 3 MB each: the second removal does not fit into the execution.
+    let pod = |number: u32| PodRef { name: format!("shop/{number:060}"), uid: number.to_string().into() };
+    let removal = |node: &str, replacement: usize| Termination {
+        action_id: format!("remove-{node}").into(),
+        node: node.into(),
+        reason: DisruptionReason::Underutilized,
+        pods: (0..40_000).map(pod).collect(),
+        replaced_by: vec![replacement],
+        moved_to: Vec::new(),
+        saving: MicroUsdPerHour(0),
+    };
+    let terminations = vec![removal("n1", 0), removal("n2", 1)];
+    harness.record_plan(&snapshot, Plan { terminations, ..launches(&["a", "v"]) }, 0);
+    let step = harness.next(&snapshot, 0);
+    assert_eq!(actions(&step), ["a"]);
+    let Step::Execute { plan, .. } = step else { panic!("not sent") };
+    assert_eq!(plan.terminations.iter().map(|it| it.node.as_str()).collect::<Vec<_>>(), ["n1"]);
 }

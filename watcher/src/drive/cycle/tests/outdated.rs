@@ -94,6 +94,8 @@ fn a_launch_depends_on_its_pods_its_pool_and_the_capacity_of_its_offerings() {
     assert_eq!(sent(launch(), |_| {}, |_| {}), ["a"]);
     let none: [&str; 0] = [];
     assert_eq!(sent(launch(), |_| {}, |now| now.pods[0].terminating = true), none);
+    assert_eq!(sent(launches(&["ab"]), |_| {}, |_| {}), ["ab"]);
+    assert_eq!(sent(launches(&["ab"]), |_| {}, |now| now.pods[1].terminating = true), none, "one of two");
     assert_eq!(sent(launch(), |_| {}, |now| now.node_pools[0].weight = 7), none);
     assert_eq!(sent(launch(), |_| {}, |now| now.node_pools.clear()), none);
     let budget = |now: &mut Snapshot| now.node_pools[0].disruption.allowed = [(DisruptionReason::Empty, 1)].into();
@@ -120,6 +122,11 @@ fn a_launch_depends_on_its_pods_its_pool_and_the_capacity_of_its_offerings() {
     assert_eq!(sent(launch(), |_| {}, exhausted(Some("c5.large"), None, spot, 9)), none);
     assert_eq!(sent(launch(), |_| {}, exhausted(Some("m5.large"), None, spot, 9)), ["a"]);
     assert_eq!(sent(launch(), exhausted(None, None, spot, 9), exhausted(None, None, spot, 8)), ["a"], "it was known");
+    let both = |now: &mut Snapshot| {
+        exhausted(None, Some("b"), spot, 9)(now);
+        exhausted(None, Some("a"), spot, 9)(now);
+    };
+    assert_eq!(sent(launch(), |_| {}, both), none, "one of two");
     let (known, new) = (exhausted(None, None, on_demand, 9), exhausted(None, None, spot, 9));
     assert_eq!(sent(launch(), known, new), none, "only On-Demand was known");
 }

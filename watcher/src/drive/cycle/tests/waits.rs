@@ -43,6 +43,15 @@ fn the_wait_for_an_owner_ends_once_although_nothing_can_be_launched() {
 }
 
 #[test]
+fn a_launch_waits_if_one_of_its_pods_does() {
+    let mut harness = Harness::new();
+    let snapshot = harness.snapshot(0, ClusterState { pods: "ab", incomplete: "a", ledger: 0 });
+    assert_eq!(harness.next(&snapshot, 0), Step::Plan);
+    harness.record_plan(&snapshot, launches(&["ab"]), 0);
+    assert_eq!(harness.next(&snapshot, 0), Step::Wait(Some(harness.at(1000))));
+}
+
+#[test]
 fn a_pod_whose_launch_failed_does_not_wait_for_its_owner_again() {
     let mut harness = Harness::new();
     let waiting = |ledger| ClusterState { pods: "a", incomplete: "a", ledger };
