@@ -161,3 +161,98 @@ pub(crate) fn add_label_keys<'key>(
 pub(crate) fn matches(selector: &KubeSelector, labels: &BTreeMap<String, String>) -> Result<bool, Fault> {
     Ok(label_selector(selector)?.matches(labels))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn one(operator: &str, values: &[&str]) -> Value {
+        json!({"matchExpressions": [{"key": "rev", "operator": operator, "values": values}]})
+    }
+
+    /// The number of terms of a required node affinity, or what is wrong with it.
+    fn required(terms: &[Value]) -> Result<usize, (String, String)> {
+        let affinity = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}});
+        let affinity: NodeAffinity = serde_json::from_value(affinity).unwrap();
+        required_terms(Some(&affinity)).map(|terms| terms.len()).map_err(|fault| (fault.field, fault.message))
+    }
+
+    /// As in kube-scheduler, which matches the other terms.
+    #[test]
+    fn a_term_that_compares_with_a_text_is_left_out_beside_others() {
+        let (number, text) = (one("Gt", &["5"]), one("Lt", &["five"]));
+        assert_eq!(required(&[number.clone(), text.clone()]), Ok(1));
+        assert_eq!(required(&[one("In", &["five"]), number.clone()]), Ok(2));
+        let fault = |index: usize| -> Result<usize, (String, String)> {
+            Err((format!("{REQUIRED}[{index}].matchExpressions[0].values"), "must be one integer".to_owned()))
+        };
+        assert_eq!(required(&[text.clone(), text]), fault(0), "no other term is left");
+        assert_eq!(required(&[number, one("Gt", &["5", "6"])]), fault(1), "the API server refuses it");
+    }
+
+    #[test]
+    fn each_operator_has_its_values() {
+        let integer = Some("must be one integer");
+        let (some, none) = (Some("must name at least one value"), Some("must be empty for this operator"));
+        for (operator, values, expected) in [
+            ("In", &["a"][..], None),
+            ("In", &[], some),
+            ("NotIn", &["a", "b"], None),
+            ("NotIn", &[], some),
+            ("Exists", &[], None),
+            ("Exists", &["a"], none),
+            ("DoesNotExist", &[], None),
+            ("DoesNotExist", &["a"], none),
+            ("Gt", &["-1"], None),
+            ("Gt", &[], integer),
+            ("Lt", &["1"], None),
+            ("Lt", &["a"], integer),
+            ("Gte", &["1"], Some("\"Gte\" is none of In, NotIn, Exists, DoesNotExist, Gt and Lt")),
+        ] {
+            let found = required(&[one(operator, values)]).err().map(|(_, message)| message);
+            assert_eq!(found.as_deref(), expected, "{operator} {values:?}");
+        }
+        let of_labels: KubeSelector = serde_json::from_value(one("Gt", &["1"])).unwrap();
+        let fault = label_selector(&of_labels).unwrap_err();
+        assert_eq!(fault.field, "matchExpressions[0].operator");
+        assert_eq!(fault.message, "\"Gt\" is none of In, NotIn, Exists and DoesNotExist");
+    }
+
+    #[test]
+    fn preferences_keep_their_weights_and_name_what_is_wrong() {
+        let preferred = |term: Value| {
+            let affinity =
+                json!({"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 7, "preference": term}]});
+            let affinity: NodeAffinity = serde_json::from_value(affinity).unwrap();
+            preferred_terms(Some(&affinity)).map_err(|fault| fault.field)
+        };
+        let weights = preferred(one("In", &["a"])).map(|terms| terms.iter().map(|it| it.weight).collect::<Vec<_>>());
+        assert_eq!(weights, Ok(vec![7]));
+        let field = format!("{PREFERRED}[0].preference.matchExpressions[0].values");
+        assert_eq!(preferred(one("In", &[])).err(), Some(field));
+    }
+
+    #[test]
+    fn keys_of_labels_become_requirements_once() {
+        let labels = BTreeMap::from([("rev".to_owned(), "7".to_owned())]);
+        let keys = ["rev".to_owned(), "missing".to_owned()];
+        for (same, operator) in [(true, Operator::In), (false, Operator::NotIn)] {
+            let mut selector = label_selector(&KubeSelector::default()).unwrap();
+            (0..2).for_each(|_| add_label_keys(&mut selector, keys.iter(), &labels, same));
+            assert_eq!(selector.match_expressions, [NodeSelectorRequirement::new("rev", operator, ["7"])]);
+        }
+    }
+
+    #[test]
+    fn an_ignored_key_leaves_the_rest_of_a_term() {
+        let of = |keys: &[&str]| {
+            let expressions = keys.iter().map(|key| json!({"key": key, "operator": "Exists"}));
+            let term = json!({"matchExpressions": expressions.collect::<Vec<_>>()});
+            let term = volume_term(&serde_json::from_value(term).unwrap(), Some("host")).unwrap();
+            term.map(|term| term.expressions.into_iter().map(|it| it.key).collect::<Vec<_>>())
+        };
+        assert_eq!(of(&["host"]), None);
+        assert_eq!(of(&["host", "zone"]), Some(vec!["zone".to_owned()]));
+    }
+}

@@ -240,6 +240,17 @@ mod tests {
     }
 
     #[test]
+    fn plans_are_recorded_only_to_a_folder_and_within_a_size() {
+        let peers = ["--scheduler=a:1", "--actuator=d:4"];
+        let recording = |more: &[&str]| read(&[&peers[..], more].concat()).unwrap().recording.recording();
+        assert_eq!(recording(&[]), None);
+        let folder = PathBuf::from("/plans");
+        let of = |mib: u64| Some(Recording { folder: folder.clone(), bytes: mib * 1024 * 1024, queue: 4 });
+        assert_eq!(recording(&["--record-to=/plans"]), of(200));
+        assert_eq!(recording(&["--record-to=/plans", "--record-mib=8"]), of(8));
+    }
+
+    #[test]
     fn help_has_examples() {
         let help = read(&["--help"]).unwrap_err();
         assert!(help.contains("Examples:") && help.contains("--scheduler"), "{help}");

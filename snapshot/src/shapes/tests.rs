@@ -1,6 +1,7 @@
 use crate::{Extra, Objects, Problem, Source};
 use plimsoll_model::requirements::Operator;
 use plimsoll_model::snapshot::{PodShape, Snapshot};
+use plimsoll_model::taints::TolerationOperator;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -137,4 +138,58 @@ fn an_invalid_value_names_its_field() {
         assert_eq!((snapshot.pods.len(), problems.len()), (0, 1), "{spec}");
         assert_eq!(problems[0].field, field);
     }
+}
+
+#[test]
+fn the_priority_is_that_of_the_pod_of_its_class_or_the_default() {
+    let class = |name: &str, value: i32, default: bool| {
+        serde_json::from_value(json!({"metadata": {"name": name}, "value": value, "globalDefault": default})).unwrap()
+    };
+    let priority = |spec: Value, defaults: bool| {
+        let pod = json!({"metadata": {"namespace": "shop", "name": "web"}, "spec": spec});
+        let objects = Objects {
+            pods: vec![Arc::new(serde_json::from_value(pod).unwrap())],
+            priority_classes: vec![class("high", 9, false), class("a", 5, defaults), class("b", 3, defaults)],
+            ..Objects::default()
+        };
+        crate::build(&objects, &Extra { source: Source::Files, ..Extra::default() }).0.shapes[0].priority
+    };
+    let of = |name: &str| json!({"containers": [], "priorityClassName": name});
+    assert_eq!(priority(json!({"containers": [], "priorityClassName": "high", "priority": 7}), false), 7);
+    assert_eq!((priority(of("high"), true), priority(of("a"), true)), (9, 5));
+    assert_eq!(priority(of("system-cluster-critical"), true), 2_000_000_000);
+    assert_eq!(priority(of("system-node-critical"), true), 2_000_001_000);
+    for spec in [of(""), of("gone"), json!({"containers": []})] {
+        assert_eq!((priority(spec.clone(), false), priority(spec.clone(), true)), (0, 3), "{spec}: the lowest default");
+    }
+}
+
+#[test]
+fn tolerations_with_numeric_operators_are_ignored() {
+    let toleration = |operator: Value| json!({"key": "a", "operator": operator, "value": "5"});
+    let of = |operator: Value| shape(json!({"tolerations": [toleration(operator)]})).tolerations;
+    for operator in ["Gt", "Lt"] {
+        assert_eq!(of(json!(operator)), []);
+    }
+    for operator in [json!("Equal"), json!(""), Value::Null] {
+        assert_eq!(of(operator)[0].operator, TolerationOperator::Equal);
+    }
+    assert_eq!(of(json!("Exists"))[0].operator, TolerationOperator::Exists);
+}
+
+#[test]
+fn host_ports_are_those_of_containers_and_sidecars() {
+    let ports = |host_network: bool| {
+        let port = |container: u16, host: u16| json!([{"containerPort": container, "hostPort": host}]);
+        let spec = json!({"hostNetwork": host_network,
+            "containers": [{"name": "app", "ports": port(80, 8080)}, {"name": "more", "ports": port(90, 0)}],
+            "initContainers": [
+                {"name": "side", "restartPolicy": "Always", "ports": port(70, 7070)},
+                {"name": "init", "ports": port(60, 6060)}]});
+        let pod = json!({"metadata": {"namespace": "shop", "name": "web"}, "spec": spec});
+        let objects = Objects { pods: vec![Arc::new(serde_json::from_value(pod).unwrap())], ..Objects::default() };
+        let (snapshot, _) = crate::build(&objects, &Extra { source: Source::Files, ..Extra::default() });
+        snapshot.shapes[0].host_ports.iter().map(|port| port.port).collect::<Vec<_>>()
+    };
+    assert_eq!((ports(false), ports(true)), (vec![7070, 8080], vec![90, 7070, 8080]));
 }
