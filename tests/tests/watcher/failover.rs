@@ -6,6 +6,8 @@ use crate::scheduler::catalogs_of;
 use crate::stream::read_once;
 use plimsoll_model::time::Millis;
 use plimsoll_proto::protocol::PROTOCOL;
+use plimsoll_sim::apiserver::ResourceId;
+use serde_json::json;
 use std::time::Duration;
 use tonic::Code;
 
@@ -151,6 +153,32 @@ async fn messages_of_unknown_kinds_are_expected_only_of_later_versions() {
         let _watcher = fixture.watcher("watcher-0", &["actuator-0"]);
         fixture.launch_for("a", 1).await;
         assert_eq!(fixture.schedulers[1].with(|state| state.sessions), sessions_of_the_other, "{protocol}");
+    }
+}
+
+/// It drops what it does not know, and computes the checksum of the rest.
+#[tokio::test(start_paused = true)]
+async fn the_checksums_for_a_scheduler_are_of_what_its_version_knows() {
+    for protocol in [0, 2, PROTOCOL, PROTOCOL + 1] {
+        let fixture = Fixture::new();
+        let (scheduler, other) = (&fixture.schedulers[0], &fixture.schedulers[1]);
+        scheduler.with(|state| state.protocol = protocol);
+        let quota = |name: &str| {
+            let object = json!({"apiVersion": "autoscaling.x-k8s.io/v1beta1", "kind": "CapacityQuota",
+                "metadata": {"name": name}, "spec": {"limits": {"resources": {"nodes": 9}}}});
+            fixture.put(ResourceId::CAPACITY_QUOTAS, name, object, &json!({}));
+        };
+        quota("first");
+        let _watcher = fixture.watcher("watcher-0", &["actuator-0"]);
+        fixture.until("a plan was made", || scheduler.plans() > 0).await;
+        quota("second");
+        fixture.pending_pod("a", None);
+        fixture.until("a launch was requested", || fixture.actuator.executions() == 1).await;
+        fixture.pass(1).await;
+        assert_eq!(scheduler.with(|state| (state.sessions, state.full)), (1, 1), "{protocol}: the rest are deltas");
+        assert_eq!(other.with(|state| state.sessions), 0, "{protocol}");
+        let known = scheduler.with(|state| state.planned.last().map(|snapshot| snapshot.capacity_quotas.len()));
+        assert_eq!(known, Some(if protocol < 3 { 0 } else { 2 }), "{protocol}");
     }
 }
 

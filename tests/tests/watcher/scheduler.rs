@@ -11,6 +11,7 @@ use plimsoll_proto::scheduler::v1::scheduler_service_server::{SchedulerService, 
 use plimsoll_proto::scheduler::v1::session_request::Message as Ask;
 use plimsoll_proto::scheduler::v1::session_response::Message as Answer;
 use plimsoll_proto::scheduler::v1::*;
+use plimsoll_proto::snapshot::v1 as wire;
 use plimsoll_runtime::client_pool::WITHHELD_HEADER;
 use plimsoll_runtime::serve::{GrpcServer, Listener};
 use plimsoll_sim::network::Network;
@@ -60,7 +61,7 @@ pub(crate) struct State {
     pub(crate) forget_catalogs: bool,
     /// Whether a plan follows a message of an unknown kind.
     pub(crate) unknown_message: bool,
-    /// The protocol number that new sessions have.
+    /// The protocol number that new sessions have. Zero is that of a version that sends none.
     pub(crate) protocol: u32,
     /// Ids of the catalogs that new sessions know.
     pub(crate) known_catalogs: Vec<String>,
@@ -125,6 +126,14 @@ impl FakeScheduler {
         plan
     }
 
+    /// Drops CapacityQuotas, which protocol 3 has added, if it has an earlier one.
+    fn drop_unknown(&self, upserts: Option<&mut wire::Snapshot>, removals: Option<&mut wire::Removals>) {
+        if self.with(|state| state.protocol) < 3 {
+            upserts.into_iter().for_each(|part| part.capacity_quotas.clear());
+            removals.into_iter().for_each(|keys| keys.capacity_quotas.clear());
+        }
+    }
+
     async fn converse(&self, mut requests: Streaming<SessionRequest>, answers: Sender) -> Option<()> {
         let answer = |message| Ok(SessionResponse { message: Some(message) });
         let mut mirror = Mirror::default();
@@ -145,11 +154,15 @@ impl FakeScheduler {
                         state.early_catalogs += usize::from(!is_needed);
                     });
                 }
-                Ask::SnapshotChunk(chunk) => {
+                Ask::SnapshotChunk(mut chunk) => {
+                    self.drop_unknown(chunk.part.as_mut(), None);
                     let complete = mirror.apply_chunk(chunk).unwrap();
                     self.with(|state| state.full += usize::from(complete));
                 }
-                Ask::Delta(delta) => mirror.apply_delta(delta).unwrap(),
+                Ask::Delta(mut delta) => {
+                    self.drop_unknown(delta.upserts.as_mut(), delta.removals.as_mut());
+                    mirror.apply_delta(delta).unwrap();
+                }
                 Ask::PlanNow(ask) => {
                     if self.forgets() {
                         mirror = Mirror::default();
