@@ -69,6 +69,18 @@ async fn a_plan_for_pending_pods_is_completed_although_more_pods_arrive() {
     assert_eq!(fixture.actuator.launches(), ["for-default-web-0"]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_slow_scheduler_is_waited_for_if_the_one_that_is_asked_beside_it_fails() {
+    let (fixture, _watcher) = Fixture::with_watcher().await;
+    fixture.pass(1).await;
+    fixture.schedulers[0].with(|state| state.delay = 2 * SECOND);
+    fixture.schedulers[1].with(|state| state.fail = true);
+    fixture.pending_pod("web", None);
+    let took = fixture.until("a launch was requested", || fixture.actuator.executions() == 1).await;
+    assert!(took > 19 * SECOND / 10 && took < 22 * SECOND / 10, "{took:?}");
+    assert_eq!(fixture.schedulers[0].with(|state| state.sessions), 1, "its session goes on");
+}
+
 /// A scheduler may send it before it reads that nobody needs it.
 #[tokio::test(start_paused = true)]
 async fn the_end_of_an_abandoned_plan_is_not_taken_for_the_next_plan() {
