@@ -43,3 +43,68 @@ fn terms(affinity: &Affinity) -> impl Iterator<Item = &PodAffinityTerm> {
     let preferred = preferred.into_iter().chain(preferred_apart).flatten().map(|it| &it.pod_affinity_term);
     required.into_iter().chain(required_apart).flatten().chain(preferred)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn term(key: &str) -> Value {
+        json!({"topologyKey": "zone", "labelSelector": {"matchLabels": {key: "a"}}})
+    }
+
+    fn spread(key: &str) -> Value {
+        json!({"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": {key: "a"}}})
+    }
+
+    #[test]
+    fn the_labels_of_all_selectors_of_a_pod_are_found() {
+        let weighted = |key: &str| json!({"weight": 1, "podAffinityTerm": term(key)});
+        let (mut with_keys, mut spread) = (term("required"), spread("spread"));
+        with_keys["matchLabelKeys"] = json!(["same"]);
+        with_keys["mismatchLabelKeys"] = json!(["different"]);
+        spread["labelSelector"]["matchExpressions"] = json!([{"key": "expression", "operator": "Exists"}]);
+        spread["matchLabelKeys"] = json!(["same-spread"]);
+        let affinity = json!({
+            "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [with_keys],
+                "preferredDuringSchedulingIgnoredDuringExecution": [weighted("preferred")]},
+            "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term("apart")],
+                "preferredDuringSchedulingIgnoredDuringExecution": [weighted("rather-apart")]},
+        });
+        let spec = json!({"containers": [], "topologySpreadConstraints": [spread], "affinity": affinity});
+        let spec: PodSpec = serde_json::from_value(spec).unwrap();
+        let mut found: Vec<&str> = keys(&spec).map(String::as_str).collect();
+        found.sort_unstable();
+        let expected = [
+            "apart",
+            "different",
+            "expression",
+            "preferred",
+            "rather-apart",
+            "required",
+            "same",
+            "same-spread",
+            "spread",
+        ];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn daemon_sets_and_buffers_select_pods_too() {
+        let template = |key: &str| json!({"spec": {"containers": [], "topologySpreadConstraints": [spread(key)]}});
+        let named = |name: &str| json!({"namespace": "shop", "name": name});
+        let set = json!({"metadata": named("agent"), "spec": {"selector": {}, "template": template("daemon")}});
+        let spare = json!({"metadata": named("spare"), "template": template("buffer")});
+        let buffer = json!({"apiVersion": "autoscaling.x-k8s.io/v1beta1", "kind": "CapacityBuffer",
+            "metadata": named("spare"), "spec": {"podTemplateRef": {"name": "spare"}, "replicas": 1}});
+        let objects = Objects {
+            daemon_sets: vec![serde_json::from_value(set).unwrap()],
+            pod_templates: vec![serde_json::from_value(spare).unwrap()],
+            capacity_buffers: vec![serde_json::from_value(buffer).unwrap()],
+            ..Objects::default()
+        };
+        let buffers = crate::buffers::resolve(&objects);
+        assert_eq!(keys_of_templates(&objects, &buffers).collect::<Vec<_>>(), ["daemon", "buffer"]);
+    }
+}
