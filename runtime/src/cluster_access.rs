@@ -2,23 +2,57 @@
 //! what its exec plugin has printed, since both may be tokens.
 
 use std::error::Error as _;
+use std::net::IpAddr;
 
+use http::Uri;
+use hyper_util::client::proxy::matcher::Matcher;
 use kube::client::{AuthError, ClientBuilder};
 use kube::config::{InferConfigError, KubeconfigError};
 use kube::{Client, Config};
 use tower::BoxError;
 use tower::util::MapErrLayer;
 
-/// A client with this configuration.
+/// A client with this configuration. With a kubeconfig it uses the same proxy as kubectl.
 ///
 /// # Errors
 /// If the configuration is invalid, or the exec plugin of the kubeconfig fails.
-pub fn client(config: Config) -> Result<Client, kube::Error> {
+pub fn client(mut config: Config) -> Result<Client, kube::Error> {
+    // A pod, which has such a file, reaches its API server without a proxy.
+    if config.root_cert_file.is_none() {
+        let of_environment = variable(["HTTPS_PROXY", "https_proxy"]).and_then(|text| text.parse().ok());
+        let no_proxy = variable(["NO_PROXY", "no_proxy"]).unwrap_or_default();
+        config.proxy_url = proxy(config.proxy_url.take(), of_environment, &config.cluster_url, &no_proxy);
+    }
     let builder = ClientBuilder::try_from(config).map_err(|error: kube::Error| match error {
         kube::Error::Auth(error) => kube::Error::Auth(without_output(error)),
         other => other,
     })?;
     Ok(builder.with_layer(&MapErrLayer::new(of_request)).build())
+}
+
+/// The first of these environment variables that has a value.
+fn variable(names: [&str; 2]) -> Option<String> {
+    names.into_iter().find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
+}
+
+/// The proxy for requests to `server`. `known` is what kube found: the `proxy-url` of the kubeconfig, or else the proxy
+/// of the environment. kube compares NO_PROXY with the proxy, not with the server.
+fn proxy(known: Option<Uri>, of_environment: Option<Uri>, server: &Uri, no_proxy: &str) -> Option<Uri> {
+    if known.is_some() && known != of_environment {
+        return known;
+    }
+    of_environment.filter(|_| !is_reached_directly(server, no_proxy))
+}
+
+/// Whether requests to `server` go past the proxy of the environment: this machine, and what NO_PROXY names.
+fn is_reached_directly(server: &Uri, no_proxy: &str) -> bool {
+    let host = server.host().unwrap_or_default().trim_matches(['[', ']']);
+    if host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback()) {
+        return true;
+    }
+    // `*.example.com` means `.example.com`. The address of the proxy does not matter here.
+    let matcher = Matcher::builder().all("http://proxy").no(no_proxy.replace("*.", ".")).build();
+    matcher.intercept(server).is_none()
 }
 
 /// The error of a request. A plugin runs again before its token expires.
@@ -67,6 +101,8 @@ mod tests {
     use super::*;
     use crate::program;
     use std::path::Path;
+    use tokio::io::AsyncReadExt as _;
+    use tokio::net::TcpListener;
 
     const CREDENTIAL: &str = r#"echo '{"kind": "ExecCredential", "apiVersion": "client.authentication.k8s.io/v1",
         "status": {"token": "a", "expirationTimestamp": "2020-01-01T00:00:00Z"}}'"#;
@@ -103,6 +139,46 @@ mod tests {
                 assert!(shown.contains(told) && !shown.contains("SECRETTOKEN"), "{shown}");
             }
         }
+    }
+
+    #[tokio::test]
+    async fn requests_go_through_the_proxy_of_a_kubeconfig() {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut config = config(folder.path(), CREDENTIAL).await;
+        config.cluster_url = "http://api.test:8080".parse().unwrap();
+        config.proxy_url = Some(format!("http://{}", listener.local_addr().unwrap()).parse().unwrap());
+        let client = client(config).unwrap();
+        let request = tokio::spawn(async move { client.apiserver_version().await });
+        let (mut connection, _) = listener.accept().await.unwrap();
+        let mut start = [0; 21];
+        connection.read_exact(&mut start).await.unwrap();
+        assert_eq!(&start, b"CONNECT api.test:8080");
+        request.abort();
+    }
+
+    #[test]
+    fn the_proxy_of_the_environment_is_used_as_by_kubectl() {
+        let uri = |text: &str| text.parse::<Uri>().unwrap();
+        let (environment, own) = (uri("http://proxy.corp.test:3128"), uri("socks5://127.0.0.1:1080"));
+        let eks = "https://0000.gr7.eu-west-1.eks.amazonaws.com";
+        let all = Some(&environment);
+        for (known, server, no_proxy, expected) in [
+            (all, eks, "", all),
+            (all, eks, "10.0.0.0/8,.corp.test", all),
+            (all, eks, "localhost,.amazonaws.com", None),
+            (all, eks, "*.eks.amazonaws.com", None),
+            (all, "https://10.0.0.7", "10.0.0.0/8", None),
+            (all, "https://localhost:6443", "", None),
+            (all, "https://[::1]:6443", "", None),
+            // kube leaves out the proxy if NO_PROXY names the proxy.
+            (None, eks, "corp.test", all),
+            (Some(&own), eks, ".amazonaws.com", Some(&own)),
+        ] {
+            let found = proxy(known.cloned(), all.cloned(), &uri(server), no_proxy);
+            assert_eq!(found.as_ref(), expected, "{server} {no_proxy}");
+        }
+        assert_eq!(proxy(None, None, &uri(eks), ""), None);
     }
 
     #[tokio::test]
