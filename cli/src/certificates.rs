@@ -64,7 +64,7 @@ fn namespace(text: &str) -> Result<String, String> {
         .to_owned())
 }
 
-/// Commands that create Secrets from the files.
+/// Commands that create Secrets from the files, or replace their contents.
 fn commands(arguments: &Arguments, out: &Path, names: &[(&str, String)]) -> String {
     let mut text = String::new();
     for (service, name) in names {
@@ -72,7 +72,8 @@ fn commands(arguments: &Arguments, out: &Path, names: &[(&str, String)]) -> Stri
         let _ = write!(
             text,
             "# {name}\nkubectl create secret generic plimsoll-{service}-tls --namespace {} --type kubernetes.io/tls \\\n  \
-             --from-file tls.crt={cert} --from-file tls.key={key} --from-file ca.crt={ca}\n",
+             --from-file tls.crt={cert} --from-file tls.key={key} --from-file ca.crt={ca} \\\n  \
+             --dry-run=client --output yaml | kubectl apply --server-side --force-conflicts --filename -\n",
             arguments.namespace,
             cert = quoted(&folder.join("tls.crt").display().to_string()),
             key = quoted(&folder.join("tls.key").display().to_string()),
@@ -83,7 +84,7 @@ fn commands(arguments: &Arguments, out: &Path, names: &[(&str, String)]) -> Stri
     let _ = write!(
         text,
         "# {} can sign further certificates: keep it out of the cluster, or delete it.\n\
-         # All end in {} days. To renew, run this again with --force and replace the three Secrets together.\n",
+         # All end in {} days. To renew, run this again with --force, and then all of these commands.\n",
         quoted(&key),
         arguments.days,
     );

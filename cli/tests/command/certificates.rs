@@ -27,6 +27,9 @@ fn each_service_has_a_certificate_under_its_name() {
         let secret = format!("kubectl create secret generic plimsoll-{service}-tls --namespace autoscaling ");
         assert!(run.stdout.contains(&secret), "{}", run.stdout);
     }
+    // `create` alone fails if the Secret exists, as at a renewal.
+    let replaces = "--dry-run=client --output yaml | kubectl apply --server-side --force-conflicts --filename -\n";
+    assert_eq!(run.stdout.matches(replaces).count(), 3, "{}", run.stdout);
     assert!(!run.stdout.contains("PRIVATE KEY"));
 }
 
