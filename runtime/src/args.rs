@@ -6,7 +6,7 @@ use std::{net::SocketAddr, path::PathBuf};
 
 use clap::Args;
 
-use crate::telemetry::LogFormat;
+use crate::telemetry::{self, LogFormat};
 use invalid_flag::InvalidFlag;
 
 /// Addresses of the admin ports, loopback by default.
@@ -27,8 +27,18 @@ pub struct LogArgs {
     #[arg(long, env = "PLIMSOLL_LOG_FORMAT", value_enum, default_value_t)]
     pub log_format: LogFormat,
     /// What to log: a level, or directives such as info,plimsoll_solver=debug.
-    #[arg(long, env = "PLIMSOLL_LOG_LEVEL", default_value = "info", value_name = "DIRECTIVES")]
+    #[arg(
+        long,
+        env = "PLIMSOLL_LOG_LEVEL",
+        default_value = "info",
+        value_parser = log_level,
+        value_name = "DIRECTIVES"
+    )]
     pub log_level: String,
+}
+
+fn log_level(text: &str) -> Result<String, String> {
+    telemetry::check(text).map(|()| text.to_owned())
 }
 
 /// Files for mutual TLS: all three or none. Without them the service listens on loopback only.

@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use clap::ValueEnum;
 use tonic::metadata::{AsciiMetadataValue, MetadataMap};
-use tracing::Subscriber;
+use tracing::{Subscriber, level_filters::LevelFilter};
 use tracing_subscriber::{EnvFilter, Layer, Registry, fmt::MakeWriter, layer::SubscriberExt, reload};
 
 /// Metadata key of the id of a planning cycle.
@@ -82,12 +82,28 @@ impl LogLevel {
     }
 }
 
-fn parse(directives: &str) -> Result<EnvFilter, TelemetryError> {
-    let error = |cause: String| TelemetryError::Level { directives: directives.to_owned(), cause };
+/// Checks the directives of a log level.
+///
+/// # Errors
+/// Why they do not parse.
+pub fn check(directives: &str) -> Result<(), String> {
+    filter(directives).map(drop)
+}
+
+fn filter(directives: &str) -> Result<EnvFilter, String> {
     if directives.trim().is_empty() {
-        return Err(error("it is empty".to_owned()));
+        return Err("it is empty".to_owned());
     }
-    EnvFilter::builder().parse(directives).map_err(|cause| error(cause.to_string()))
+    // EnvFilter takes any other word, such as `warning`, for a target: it would show that alone and hide all else.
+    let is_other_word = |part: &&str| !part.contains(['=', '[', ']']) && part.trim().parse::<LevelFilter>().is_err();
+    if let Some(word) = directives.split(',').find(is_other_word) {
+        return Err(format!("{word:?} is neither off, error, warn, info, debug or trace, nor of the form target=level"));
+    }
+    EnvFilter::builder().parse(directives).map_err(|cause| cause.to_string())
+}
+
+fn parse(directives: &str) -> Result<EnvFilter, TelemetryError> {
+    filter(directives).map_err(|cause| TelemetryError::Level { directives: directives.to_owned(), cause })
 }
 
 /// Builds a subscriber that writes to `writer`, and the handle of its level.
@@ -180,6 +196,7 @@ mod tests {
             level.set("debug").unwrap();
             assert!(matches!(level.set("plimsoll=loud"), Err(TelemetryError::Level { .. })));
             assert!(matches!(level.set(" "), Err(TelemetryError::Level { .. })));
+            assert!(matches!(level.set("warning"), Err(TelemetryError::Level { .. })));
             tracing::debug!("shown");
             assert_eq!(level.current().as_deref(), Some("debug"));
         });
@@ -188,6 +205,17 @@ mod tests {
         let messages: Vec<_> = parsed.iter().map(|line| line["message"].as_str().unwrap()).collect();
         assert_eq!(messages, ["planned", "shown"]);
         assert_eq!(parsed[0]["cycle_id"], "c-7");
+    }
+
+    #[test]
+    fn a_word_that_is_no_level_is_not_taken_for_a_target() {
+        for good in ["info", "Info", "3", "off", "info,plimsoll_solver=debug", "tower::buffer=trace,warn"] {
+            assert_eq!(check(good), Ok(()), "{good}");
+        }
+        for bad in ["warning", "verbose", "info,plimsoll_solver", "info debug", "a=loud", ""] {
+            assert!(check(bad).is_err(), "{bad}");
+        }
+        assert!(check("info,warning").unwrap_err().starts_with("\"warning\" is neither"));
     }
 
     #[test]

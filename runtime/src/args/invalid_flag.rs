@@ -202,10 +202,14 @@ mod tests {
 
     #[test]
     fn an_invalid_flag_is_described_in_one_line() {
-        let table: [(&[&str], &[&str]); 5] = [
+        let table: [(&[&str], &[&str]); 6] = [
             (
                 &["--region=a", "--log-format=xml"],
                 &["--log-format (environment PLIMSOLL_LOG_FORMAT, chart value logFormat)", "\"xml\""],
+            ),
+            (
+                &["--region=a", "--log-level=warning"],
+                &["--log-level (environment PLIMSOLL_LOG_LEVEL, chart value logLevel)", "\"warning\" is neither"],
             ),
             (
                 &["--region=a", "--listen=here"],

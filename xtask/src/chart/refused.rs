@@ -7,7 +7,7 @@ use std::path::Path;
 /// Path of the value for `helm --set-json`, the value as JSON, and the path in the error message.
 type Bad = (&'static str, &'static str, &'static str);
 
-const BAD: [Bad; 49] = [
+const BAD: [Bad; 50] = [
     ("settings.clusterName", r#""""#, "/settings/clusterName"),
     ("settings.clusterName", r#""-prod""#, "/settings/clusterName"),
     ("settings.clusterName", "null", "/settings"),
@@ -31,6 +31,7 @@ const BAD: [Bad; 49] = [
     ("settings.clustername", r#""prod""#, "additional properties 'clustername' not allowed"),
     ("controller", "{}", "additional properties 'controller' not allowed"),
     ("logLevel", r#""info debug""#, "/logLevel"),
+    ("actuator.logLevel", r#""warning""#, "/actuator/logLevel"),
     ("logFormat", r#""JSON""#, "/logFormat"),
     ("image.registry", r#""registry.example.com/""#, "/image/registry"),
     ("watcher.image.digest", r#""sha256:1""#, "/watcher/image/digest"),
