@@ -103,7 +103,7 @@ pub struct Tls {
 pub struct Expiry {
     /// The process' own certificate; the earliest of its chain.
     pub certificate: i64,
-    /// The certificate authority; the earliest if there are several.
+    /// The certificate authority; the latest if there are several, since a former one stays until it expires.
     pub authority: i64,
 }
 
@@ -265,16 +265,17 @@ impl Files {
     }
 
     fn expiry(&self, contents: &Contents) -> Result<Expiry, TlsError> {
-        let earliest = |path: &Path, pem: &[u8]| {
-            let mut earliest = i64::MAX;
-            for certificate in certificates(path, pem)? {
-                let parsed = x509_parser::parse_x509_certificate(&certificate);
-                let (_, parsed) = parsed.map_err(|error| content(path, &error))?;
-                earliest = earliest.min(parsed.validity().not_after.timestamp());
-            }
-            Ok(earliest)
+        let ends = |path: &Path, pem: &[u8]| -> Result<Vec<i64>, TlsError> {
+            let found = certificates(path, pem)?;
+            let end = |certificate: &CertificateDer<'_>| {
+                let parsed = x509_parser::parse_x509_certificate(certificate);
+                parsed.map(|(_, parsed)| parsed.validity().not_after.timestamp()).map_err(|error| content(path, &error))
+            };
+            found.iter().map(end).collect()
         };
-        Ok(Expiry { certificate: earliest(&self.cert, &contents.cert)?, authority: earliest(&self.ca, &contents.ca)? })
+        let chain = ends(&self.cert, &contents.cert)?.into_iter().min();
+        let authority = ends(&self.ca, &contents.ca)?.into_iter().max();
+        Ok(Expiry { certificate: chain.unwrap_or(i64::MAX), authority: authority.unwrap_or(i64::MAX) })
     }
 
     fn configs(&self, contents: &Contents) -> Result<(Arc<ServerConfig>, Arc<ClientConfig>), TlsError> {

@@ -132,6 +132,16 @@ async fn expiry_follows_the_files() {
     assert!(reloader.check().await.unwrap());
     assert!(has(format!("\n{name}{{certificate=\"own\"}} 1925078400\n")), "{}", metrics.encode().unwrap());
 
+    let line = |text: String| text.lines().find(|line| line.contains("certificate=\"authority\"")).map(str::to_owned);
+    let before = line(metrics.encode().unwrap());
+    let mut former = CertificateParams::new(Vec::<String>::new()).unwrap();
+    former.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    former.not_after = rcgen::date_time_ymd(2029, 1, 2);
+    let former = former.self_signed(&KeyPair::generate().unwrap()).unwrap().pem();
+    std::fs::write(directory.path().join("ca.crt"), format!("{}{former}", ca.pem)).unwrap();
+    assert!(reloader.check().await.unwrap());
+    assert_eq!(line(metrics.encode().unwrap()), before, "a former authority may expire");
+
     let without = Metrics::new("watcher");
     export_expiry(None, &without).unwrap();
     assert!(!without.encode().unwrap().contains("expiry"), "no certificates");
