@@ -97,7 +97,9 @@ fn filter(directives: &str) -> Result<EnvFilter, String> {
     // EnvFilter takes any other word, such as `warning`, for a target: it would show that alone and hide all else.
     let is_other_word = |part: &&str| !part.contains(['=', '[', ']']) && part.trim().parse::<LevelFilter>().is_err();
     if let Some(word) = directives.split(',').find(is_other_word) {
-        return Err(format!("{word:?} is neither off, error, warn, info, debug or trace, nor of the form target=level"));
+        return Err(format!(
+            "{word:?} is neither off, error, warn, info, debug or trace, nor of the form target=level"
+        ));
     }
     EnvFilter::builder().parse(directives).map_err(|cause| cause.to_string())
 }
