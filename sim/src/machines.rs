@@ -51,6 +51,8 @@ pub struct Machines {
     kubelets: Kubelets,
     hardware: Hardware,
     stages: BTreeMap<String, Stage>,
+    /// Names of Nodes that are not the private DNS names, by instance.
+    names: BTreeMap<String, String>,
     problems: Problems,
 }
 
@@ -70,7 +72,8 @@ impl Machines {
     /// Creates the machines behind the instances of `ec2`.
     #[must_use]
     pub fn new(ec2: Ec2, kubelets: Kubelets, hardware: Hardware) -> Self {
-        Self { ec2, kubelets, hardware, stages: BTreeMap::new(), problems: Problems::default() }
+        let (stages, names) = (BTreeMap::new(), BTreeMap::new());
+        Self { ec2, kubelets, hardware, stages, names, problems: Problems::default() }
     }
 
     /// Reasons why instances did not become Nodes.
@@ -90,6 +93,9 @@ impl Machines {
             InstanceState::Running if stage.is_none() => {
                 let reached = match self.node(machine, cloud) {
                     Ok(spec) => {
+                        if spec.name != machine.private_dns_name {
+                            self.names.insert(machine.id.clone(), spec.name.clone());
+                        }
                         self.kubelets.start(spec);
                         Stage::Running
                     }
@@ -104,15 +110,15 @@ impl Machines {
             InstanceState::ShuttingDown | InstanceState::Stopping | InstanceState::Stopped
                 if stage != Some(Stage::Off) =>
             {
-                self.kubelets.stop(&machine.private_dns_name);
+                self.kubelets.stop(self.name_of(machine));
                 self.stages.insert(machine.id.clone(), Stage::Off);
             }
             InstanceState::Terminated => {
                 if stage == Some(Stage::Running) {
-                    self.kubelets.stop(&machine.private_dns_name);
+                    self.kubelets.stop(self.name_of(machine));
                 }
                 if self.clear_away(store, machine, now) {
-                    self.kubelets.remove(&machine.private_dns_name);
+                    self.kubelets.remove(self.name_of(machine));
                     self.stages.insert(machine.id.clone(), Stage::Gone);
                     return None;
                 }
@@ -126,8 +132,8 @@ impl Machines {
 
     /// Deletes the Node of a terminated instance, as the cloud controller does. Returns true once the Node is gone.
     fn clear_away(&self, store: &mut Store, machine: &Machine, now: Timestamp) -> bool {
-        let name = &machine.private_dns_name;
-        let Some(node) = store.find(ResourceId::NODES, &Key::new("", name.clone())) else { return true };
+        let name = self.name_of(machine);
+        let Some(node) = store.find(ResourceId::NODES, &Key::new("", name)) else { return true };
         if object::text(&node, &["spec", "providerID"]) != provider_id(machine) {
             // The Node belongs to another machine of the same name.
             return true;
@@ -138,7 +144,12 @@ impl Machines {
             // A conflict does not matter: the next round retries.
             let _ = store.delete(ResourceId::NODES, "", name, &DeleteOptions::default(), &write);
         }
-        store.find(ResourceId::NODES, &Key::new("", name.clone())).is_none()
+        store.find(ResourceId::NODES, &Key::new("", name)).is_none()
+    }
+
+    /// The name of the Node of a machine.
+    fn name_of<'a>(&'a self, machine: &'a Machine) -> &'a str {
+        self.names.get(&machine.id).unwrap_or(&machine.private_dns_name)
     }
 
     /// The Node that a machine registers, or why it cannot register one.
@@ -157,6 +168,11 @@ impl Machines {
             return Err(format!("an image for {image} does not boot on a {}", machine.instance_type));
         }
         let zone_id = cloud.subnets.get(&machine.subnet_id).map_or("", |subnet| subnet.zone_id.as_str());
+        let name = if self.ec2.faults(|faults| faults.renames_nodes()) {
+            format!("{}.{}.compute.internal", machine.id, cloud.settings.region)
+        } else {
+            machine.private_dns_name.clone()
+        };
         let mut labels = data.labels;
         for (key, value) in [
             (label::INSTANCE_TYPE, machine.instance_type.as_str()),
@@ -169,7 +185,7 @@ impl Machines {
             labels.insert(key.to_owned(), value.to_owned());
         }
         Ok(NodeSpec {
-            name: machine.private_dns_name.clone(),
+            name,
             provider_id: provider_id(machine),
             labels,
             annotations: BTreeMap::new(),

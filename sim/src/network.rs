@@ -5,8 +5,10 @@ use plimsoll_runtime::client_pool::{ClientPool, ReplicaId};
 use plimsoll_runtime::memory::{self, MemoryDialer, MemoryListener};
 use std::collections::BTreeMap;
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
-use tokio::io::DuplexStream;
+use std::task::{Context, Poll};
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tokio::sync::watch;
 
 /// Buffer size of a connection in bytes, per direction.
@@ -16,6 +18,8 @@ const BUFFER: usize = 256 * 1024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reach {
     Open,
+    /// Connections stay open, and what the process sends does not arrive.
+    Mute,
     /// Connections stay open but transfer no bytes.
     Silent,
     /// Connections break, and new ones are refused.
@@ -94,6 +98,11 @@ impl Network {
         self.state.lock().set(name, Reach::Silent);
     }
 
+    /// Stops the transfer of bytes from a process, as a partition in one direction does. It still receives.
+    pub fn mute(&self, name: &str) {
+        self.state.lock().set(name, Reach::Mute);
+    }
+
     /// Restores the reachability of a process.
     pub fn heal(&self, name: &str) {
         self.state.lock().set(name, Reach::Open);
@@ -114,13 +123,49 @@ impl State {
     }
 }
 
+/// The end of a connection at a process.
+struct Outlet {
+    stream: DuplexStream,
+    reach: watch::Receiver<Reach>,
+}
+
+impl AsyncRead for Outlet {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        // The task that polls also waits for changes of the reach.
+        if *self.reach.borrow() == Reach::Mute {
+            return Poll::Pending;
+        }
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Outlet {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
 /// Copies bytes both ways while both processes are reachable.
 async fn carry(
-    mut one: DuplexStream,
-    mut two: DuplexStream,
+    one: DuplexStream,
+    two: DuplexStream,
     mut near: watch::Receiver<Reach>,
     mut far: watch::Receiver<Reach>,
 ) {
+    let mut one = Outlet { stream: one, reach: near.clone() };
+    let mut two = Outlet { stream: two, reach: far.clone() };
     let copy = tokio::io::copy_bidirectional_with_sizes(&mut one, &mut two, BUFFER, BUFFER);
     tokio::pin!(copy);
     loop {
@@ -151,6 +196,19 @@ mod tests {
         let mut incoming = Box::pin(network.listen("port", "server"));
         let near = network.connect("client", "port").unwrap();
         (near, incoming.next().await.unwrap().unwrap())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_mute_process_receives_and_what_it_sends_arrives_later() {
+        let network = Network::default();
+        let (mut near, mut far) = pair(&network).await;
+        network.mute("server");
+        near.write_all(b"a").await.unwrap();
+        assert_eq!(far.read_u8().await.unwrap(), b'a');
+        far.write_all(b"b").await.unwrap();
+        assert!(timeout(Duration::from_secs(60), near.read_u8()).await.is_err());
+        network.heal("server");
+        assert_eq!(near.read_u8().await.unwrap(), b'b');
     }
 
     #[tokio::test(start_paused = true)]

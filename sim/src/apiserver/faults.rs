@@ -75,6 +75,8 @@ pub enum Effect {
     LoseAnswer,
     /// The server executes the request after a delay.
     Delay(Duration),
+    /// The server executes the request. The response arrives after a delay: what a list says is older by then.
+    DelayAnswer(Duration),
     /// The client sees a broken connection. The server executes the request after a delay, even if the client is dead
     /// by then.
     Late(Duration),

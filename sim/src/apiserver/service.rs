@@ -116,6 +116,9 @@ impl Port {
             }
         };
         let answer = self.handle_and_note(&call, name);
+        if !after.delay.is_zero() {
+            tokio::time::sleep(after.delay).await;
+        }
         if let Some(gate) = after.gate {
             gate.pass().await;
         }
@@ -131,6 +134,7 @@ impl Port {
                 Effect::Refuse(error) => return Ok(Before::Refused(error)),
                 Effect::Late(time) => return Ok(Before::Late(time)),
                 Effect::Delay(time) => tokio::time::sleep(time).await,
+                Effect::DelayAnswer(time) => after.delay = time,
                 Effect::HoldBefore(gate) => gate.pass().await,
                 Effect::HoldAfter(gate) => after.gate = Some(gate),
                 Effect::LoseAnswer => after.lost = true,
@@ -324,6 +328,7 @@ impl Port {
 
 #[derive(Default)]
 struct After {
+    delay: Duration,
     gate: Option<Gate>,
     lost: bool,
 }

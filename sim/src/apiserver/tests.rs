@@ -80,6 +80,24 @@ async fn a_delay_takes_virtual_time() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_list_whose_answer_is_delayed_is_old() {
+    let server = server();
+    let (mine, other) = (maps(server.client("mine")), maps(server.client("other")));
+    let lists = Matcher { verb: Some(Verb::List), ..Matcher::client("mine") };
+    server.faults().always(lists, Effect::DelayAnswer(Duration::from_secs(7)));
+    create(&other, "first").await.unwrap();
+    let start = Instant::now();
+    let all = ListParams::default();
+    let (listed, created) = tokio::join!(mine.list(&all), async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        create(&other, "second").await
+    });
+    created.unwrap();
+    let names: Vec<String> = listed.unwrap().iter().map(ResourceExt::name_any).collect();
+    assert_eq!((names, start.elapsed().as_secs()), (vec!["first".to_owned()], 7));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_gate_holds_a_request_before_or_after_it_happens() {
     let server = server();
     let (mine, other) = (maps(server.client("mine")), maps(server.client("other")));

@@ -51,6 +51,8 @@ pub enum Effect {
     Late(Duration),
     /// It is carried out after this time, and the client waits.
     Delay(Duration),
+    /// It is carried out, and its answer takes this time: what a read says is older by then.
+    DelayAnswer(Duration),
     /// The cloud refuses it.
     Refuse(CloudError),
     /// It waits before it is carried out, until the gate opens.
@@ -100,6 +102,8 @@ pub struct Faults {
     cuts: BTreeMap<String, Cut>,
     /// Images that do not boot.
     broken_images: BTreeSet<String>,
+    /// Whether machines that start become Nodes under other names.
+    renames_nodes: bool,
     /// Of 1000 instances in an answer, how many are missing.
     missing: u32,
     rng: Rng,
@@ -107,7 +111,14 @@ pub struct Faults {
 
 impl Default for Faults {
     fn default() -> Self {
-        Self { rules: Vec::new(), cuts: BTreeMap::new(), broken_images: BTreeSet::new(), missing: 0, rng: Rng::new(0) }
+        Self {
+            rules: Vec::new(),
+            cuts: BTreeMap::new(),
+            broken_images: BTreeSet::new(),
+            renames_nodes: false,
+            missing: 0,
+            rng: Rng::new(0),
+        }
     }
 }
 
@@ -166,6 +177,17 @@ impl Faults {
     /// Whether instances with this image become Nodes.
     pub(crate) fn boots(&self, image: &str) -> bool {
         !self.broken_images.contains(image)
+    }
+
+    /// Whether machines that start from now on become Nodes that are named after their instances, not after their
+    /// private DNS names.
+    pub fn rename_nodes(&mut self, renames: bool) {
+        self.renames_nodes = renames;
+    }
+
+    /// Whether Nodes are named after their instances.
+    pub(crate) fn renames_nodes(&self) -> bool {
+        self.renames_nodes
     }
 
     /// How a client is cut off.

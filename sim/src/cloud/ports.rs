@@ -100,7 +100,9 @@ impl Ec2 {
         self.connected().await?;
         let effect = self.faults(|faults| faults.take(&self.client, action));
         let outcome = match &effect {
-            None | Some(Effect::Delay(_) | Effect::HoldBefore(_) | Effect::HoldAfter(_)) => Outcome::Served,
+            None | Some(Effect::Delay(_) | Effect::DelayAnswer(_) | Effect::HoldBefore(_) | Effect::HoldAfter(_)) => {
+                Outcome::Served
+            }
             Some(Effect::LoseAnswer | Effect::Late(_)) => Outcome::AnswerLost,
             Some(Effect::Drop) => Outcome::Dropped,
             Some(Effect::Refuse(_)) => Outcome::Refused,
@@ -139,6 +141,11 @@ impl Ec2 {
             Some(Effect::Delay(wait)) => {
                 tokio::time::sleep(wait).await;
                 self.with(work)
+            }
+            Some(Effect::DelayAnswer(wait)) => {
+                let answer = self.with(work);
+                tokio::time::sleep(wait).await;
+                answer
             }
             Some(Effect::HoldBefore(gate)) => {
                 gate.pass().await;

@@ -3,6 +3,7 @@
 use super::store::Cloud;
 use plimsoll_actuator::ports::{CloudError, Termination};
 use plimsoll_model::time::Timestamp;
+use std::collections::BTreeSet;
 
 impl Cloud {
     /// Takes a tag away from every instance, as somebody else may.
@@ -21,15 +22,21 @@ impl Cloud {
         }
     }
 
-    /// The call as EC2 answers it: one instance that is unknown or may not be terminated has the whole call refused.
+    /// The call as EC2 answers it: one instance that is unknown has the whole call refused. One that may not be
+    /// terminated keeps those of its zone; those of other zones are terminated, although the call is refused.
     ///
     /// # Errors
-    /// An instance is unknown or protected. Nothing was done.
+    /// An instance is unknown, and nothing was done, or one is protected.
     pub fn try_terminate_instances(&mut self, ids: &[String], now: Timestamp) -> Result<Vec<Termination>, CloudError> {
         if let Some(id) = ids.iter().find(|id| !self.machines.contains_key(*id)) {
             return Err(CloudError::NotFound { message: format!("InvalidInstanceID.NotFound: {id}") });
         }
         if let Some(id) = ids.iter().find(|id| self.protected.contains(*id)) {
+            let zone_of = |id: &String| self.machines.get(id).map(|machine| machine.zone.as_str());
+            let protected = ids.iter().filter(|id| self.protected.contains(*id));
+            let kept: BTreeSet<Option<&str>> = protected.map(zone_of).collect();
+            let others: Vec<String> = ids.iter().filter(|id| !kept.contains(&zone_of(id))).cloned().collect();
+            self.terminate_instances(&others, now);
             return Err(CloudError::InvalidRequest {
                 code: "OperationNotPermitted".to_owned(),
                 message: format!("The instance '{id}' may not be terminated."),

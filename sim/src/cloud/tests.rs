@@ -175,6 +175,25 @@ fn what_one_pool_lacks_the_next_gives() {
 }
 
 #[test]
+fn a_protected_instance_keeps_those_of_its_zone_from_being_terminated() {
+    let mut cloud = cloud(Settings::default());
+    cloud.create_fleet(&request("one", 2), START).unwrap();
+    for instance_type in ["m.small", "m.large"] {
+        cloud.limit(Pool::new(instance_type, "a", CapacityType::Spot), Capacity::Instances(0));
+    }
+    cloud.create_fleet(&request("two", 1), START).unwrap();
+    let ids: Vec<String> = cloud.machines().keys().cloned().collect();
+    let of_zone = |cloud: &Cloud, zone: &str| -> Vec<InstanceState> {
+        cloud.machines().values().filter(|it| it.zone == zone).map(|it| it.state(START)).collect()
+    };
+    let first = cloud.machines().values().find(|it| it.zone == "a").map(|it| it.id.clone()).unwrap();
+    cloud.protect(&first, true);
+    assert!(cloud.try_terminate_instances(&ids, START).is_err());
+    assert_eq!(of_zone(&cloud, "a"), [InstanceState::Pending; 2]);
+    assert_eq!(of_zone(&cloud, "b"), [InstanceState::ShuttingDown]);
+}
+
+#[test]
 fn ended_instances_give_capacity_and_address_back() {
     let mut cloud = cloud(Settings::default());
     let pool = Pool::new("m.small", "a", CapacityType::Spot);

@@ -136,6 +136,14 @@ impl Kubelets {
         }
     }
 
+    /// Starts another kubelet on the machine of one, which registers the machine again under another name.
+    pub fn join_as(&self, name: &str, other: &str) {
+        let spec = self.all.lock().get(name).map(|it| NodeSpec { name: other.to_owned(), ..it.spec.clone() });
+        if let Some(spec) = spec {
+            self.start(spec);
+        }
+    }
+
     /// Removes a kubelet permanently.
     pub fn remove(&self, name: &str) {
         self.all.lock().remove(name);

@@ -156,6 +156,20 @@ async fn an_interrupted_machine_ends_two_minutes_after_the_notice_and_its_node_w
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_machine_may_become_a_node_of_another_name() {
+    let fixture = Fixture::new();
+    fixture.ec2.faults(|faults| faults.rename_nodes(true));
+    let id = fixture.launch("ami-0b077130000000001", USER_DATA);
+    let ready = |fixture: &Fixture| fixture.node().is_some_and(|node| object::condition_is_true(&node, "Ready"));
+    fixture.until("it is Ready", ready).await;
+    assert_eq!(object::name(&fixture.node().unwrap()), format!("{id}.us-west-2.compute.internal"));
+    fixture.ec2.faults(|faults| faults.rename_nodes(false));
+    fixture.ec2.with(|cloud, now| drop(cloud.terminate_instances(&[id], now)));
+    fixture.until("the Node is deleted", |fixture| fixture.node().is_none()).await;
+    assert!(fixture.cluster.kubelets.running().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
 async fn custom_resources_are_held_to_their_schemas() {
     let fixture = Fixture::new();
     let server = &fixture.cluster.server;

@@ -48,3 +48,21 @@ async fn a_kubelet_that_resumes_reports_its_node_and_its_pods_ready() {
     fixture.until("the node is ready again", status("True")).await;
     fixture.until_running(1).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_can_join_twice() {
+    let fixture = Fixture::new();
+    let provider_id = "aws:///us-west-2a/i-1".to_owned();
+    fixture.node_with(NodeSpec { name: "a".to_owned(), provider_id, ..NodeSpec::default() }, "2");
+    let is_ready = |name: &'static str| {
+        move |fixture: &Fixture| {
+            fixture.get(ResourceId::NODES, name).is_some_and(|node| object::condition_is_true(&node, "Ready"))
+        }
+    };
+    fixture.until("the node is ready", is_ready("a")).await;
+    fixture.cluster.kubelets.join_as("a", "b");
+    fixture.until("it is there again", is_ready("b")).await;
+    let provider_id = |name| fixture.get(ResourceId::NODES, name).unwrap()["spec"]["providerID"].clone();
+    assert_eq!(provider_id("a"), provider_id("b"));
+    assert_eq!(fixture.cluster.kubelets.running(), ["a", "b"]);
+}
