@@ -5,18 +5,21 @@
 //! may have changed in the meantime.
 
 mod budget;
+mod pod_budgets;
+mod pods;
 mod removal;
+mod termination;
 mod tests;
 
 pub(super) use budget::Budget;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use plimsoll_model::names::{annotation, lease};
-use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::store::{ChangeKind, Event, Object};
 use plimsoll_sim::apiserver::{Audit, ResourceId, object};
 use plimsoll_sim::world::World;
 use plimsoll_tests::TestCluster;
+use pod_budgets::PodBudget;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,12 +27,17 @@ use std::time::Duration;
 
 /// A write that takes longer got no response in time.
 const ANSWERED: Duration = Duration::from_secs(5);
+/// Kinds whose changes are replayed.
+const OBSERVED: [ResourceId; 4] =
+    [ResourceId::NODE_CLAIMS, ResourceId::NODES, ResourceId::PODS, ResourceId::POD_DISRUPTION_BUDGETS];
 
 /// State of the observed objects, replayed from their changes.
 #[derive(Debug)]
 pub(super) struct Observer {
     /// Time after which an actuator knows of a change, and requests from before the change have taken effect.
     settled: Duration,
+    /// By how much the clocks of actuators may be ahead.
+    clock_lead: Duration,
     /// Disruption budget of the only pool, if it is checked.
     budget: Option<Budget>,
     /// Number of entries of the audit log, and revision, up to which changes were checked.
@@ -38,6 +46,10 @@ pub(super) struct Observer {
     /// By name.
     claims: BTreeMap<String, Object>,
     nodes: BTreeMap<String, Object>,
+    /// Pods that are bound, by UID.
+    pods: BTreeMap<String, Object>,
+    /// By `namespace/name`.
+    pod_budgets: BTreeMap<String, PodBudget>,
     /// When nodes had the taint of a removal last, or a little later, by UID.
     marked: BTreeMap<String, Timestamp>,
     /// UIDs of pods that were created with the annotation do-not-disrupt.
@@ -60,11 +72,14 @@ impl Observer {
     pub(super) fn new(settled: Duration, budget: Option<Budget>) -> Self {
         Self {
             settled,
+            clock_lead: Duration::ZERO,
             budget,
             requests: 0,
             revision: 0,
             claims: BTreeMap::new(),
             nodes: BTreeMap::new(),
+            pods: BTreeMap::new(),
+            pod_budgets: BTreeMap::new(),
             marked: BTreeMap::new(),
             protected: BTreeSet::new(),
             in_service: BTreeSet::new(),
@@ -75,8 +90,13 @@ impl Observer {
         }
     }
 
+    /// The clocks of actuators may be ahead by this much.
+    pub(super) fn with_clock_lead(self, clock_lead: Duration) -> Self {
+        Self { clock_lead, ..self }
+    }
+
     /// Checks all changes since the last call. It is called often enough that the history has them all, or at least
-    /// those of NodeClaims and Nodes: pods whose changes are forgotten are not checked.
+    /// those of NodeClaims and Nodes: pods and their budgets are unknown after changes that are forgotten.
     pub(super) fn look(&mut self, cluster: &TestCluster) {
         let server = cluster.world.server();
         let since = self.revision;
@@ -94,9 +114,13 @@ impl Observer {
             requests.into_iter().filter_map(|entry| Some((entry.revision?, entry))).collect();
         let (mut changes, revision) = server.read(|store| {
             let mut changes: Vec<(ResourceId, Arc<Event>)> = Vec::new();
-            for resource in [ResourceId::NODE_CLAIMS, ResourceId::NODES, ResourceId::PODS] {
-                let events = store.events_after(resource, since).into_iter().flatten();
-                changes.extend(events.map(|event| (resource, Arc::clone(event))));
+            for resource in OBSERVED {
+                match store.events_after(resource, since) {
+                    Ok(events) => changes.extend(events.map(|event| (resource, Arc::clone(event)))),
+                    Err(_) if resource == ResourceId::PODS => self.pods.clear(),
+                    Err(_) if resource == ResourceId::POD_DISRUPTION_BUDGETS => self.pod_budgets.clear(),
+                    Err(_) => {}
+                }
             }
             (changes, store.revision())
         });
@@ -110,13 +134,18 @@ impl Observer {
 
     /// Checks a change, which `by` made if it was an actuator.
     fn check(&mut self, world: &World, resource: ResourceId, event: &Event, by: Option<&Audit>) -> Result<(), String> {
+        let now = world.server().now();
         if resource == ResourceId::NODES {
-            self.note_mark(event, world.server().now());
+            self.note_mark(event, now);
             keep(&mut self.nodes, event);
-            return Ok(());
+            return self.check_end(world, event);
         }
         if resource == ResourceId::PODS {
             return self.check_pod(event, by);
+        }
+        if resource == ResourceId::POD_DISRUPTION_BUDGETS {
+            self.note_pod_budget(event, now);
+            return Ok(());
         }
         if let Some(by) = by {
             self.check_epoch(event, by)?;
@@ -151,43 +180,6 @@ impl Observer {
         }
         Ok(())
     }
-
-    /// Pods leave only nodes that are being deleted. They leave by eviction, for which the API server enforces
-    /// PodDisruptionBudgets, or are deleted if their node has a deadline. Pods with do-not-disrupt are not evicted,
-    /// whatever the reason of the removal is.
-    fn check_pod(&mut self, event: &Event, by: Option<&Audit>) -> Result<(), String> {
-        let pod = &event.object;
-        let is_protected = object::annotation(pod, annotation::DO_NOT_DISRUPT) == Some("true");
-        if event.kind == ChangeKind::Added && is_protected {
-            self.protected.insert(object::uid(pod).to_owned());
-        }
-        let (Some(by), Some(before)) = (by, event.previous.as_deref()) else { return Ok(()) };
-        let (is_evicted, is_deleted) = (by.subresource == "eviction", by.verb == Verb::Delete);
-        let name = object::text(before, &["spec", "nodeName"]);
-        if !(is_evicted || is_deleted) || object::is_deleting(before) || name.is_empty() {
-            return Ok(());
-        }
-        let node = self.nodes.get(name);
-        let id = node.map_or("", |node| object::text(node, &["spec", "providerID"]));
-        // A NodeClaim may be deleted before it has the name of its Node.
-        let is_of_node = |claim: &&Object| {
-            let (own_name, own_id) = (&["status", "nodeName"], &["status", "providerID"]);
-            object::text(claim, own_name) == name || (!id.is_empty() && object::text(claim, own_id) == id)
-        };
-        let claims: Vec<&Object> = self.claims.values().filter(is_of_node).collect();
-        let is_leaving =
-            claims.iter().any(|claim| object::is_deleting(claim)) || node.is_none_or(|node| object::is_deleting(node));
-        if !is_leaving {
-            return Err(format!("a pod was evicted or deleted although its node {name} stays: {by:?}"));
-        }
-        if is_evicted && self.protected.contains(object::uid(pod)) {
-            return Err(format!("a pod with do-not-disrupt was evicted: {by:?}"));
-        }
-        if is_deleted && !claims.is_empty() && !claims.iter().any(|claim| has_deadline(claim)) {
-            return Err(format!("a pod was deleted on a node without a deadline: {by:?}"));
-        }
-        Ok(())
-    }
 }
 
 fn keep(objects: &mut BTreeMap<String, Object>, event: &Event) {
@@ -212,6 +204,20 @@ fn is_late(entry: &Audit) -> bool {
 fn has_deadline(claim: &Value) -> bool {
     object::annotation(claim, annotation::TERMINATION_TIMESTAMP).is_some()
         || object::at(claim, &["spec", "terminationGracePeriod"]).is_some()
+}
+
+/// When all pods of the NodeClaim's node must have ended, if that is certain.
+fn deadline(claim: &Value) -> Option<Timestamp> {
+    if let Some(recorded) = object::annotation(claim, annotation::TERMINATION_TIMESTAMP) {
+        return recorded.parse().ok();
+    }
+    let period: SignedDuration = object::text(claim, &["spec", "terminationGracePeriod"]).parse().ok()?;
+    object::time_at(claim, &["metadata", "deletionTimestamp"])?.checked_add(period).ok()
+}
+
+/// Id of the instance of a NodeClaim (`status.providerID`) or of a Node (`spec.providerID`); empty if there is none.
+fn instance_id<'a>(object: &'a Value, part: &str) -> &'a str {
+    object::text(object, &[part, "providerID"]).rsplit('/').next().unwrap_or_default()
 }
 
 /// The command of a removal, if there is one that can be read.

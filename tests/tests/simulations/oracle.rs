@@ -41,10 +41,12 @@ pub(super) fn limits(cluster: &TestCluster, limit: i64) {
     assert!(most <= limit, "{most} of {limit}m cpu");
 }
 
-/// Checks after the workloads are deleted: nothing is left, and every launched instance belonged to a claim, except for
-/// `surplus`.
+/// Checks after the workloads are deleted: nothing is left, and every launched instance belonged to exactly one claim,
+/// except for `surplus`.
 pub(super) fn at_the_end(cluster: &TestCluster, surplus: usize) {
-    let claimed: BTreeSet<String> = claims_ever_launched(&cluster.world).into_values().collect();
+    let claims = claims_ever_launched(&cluster.world);
+    let claimed: BTreeSet<String> = claims.values().cloned().collect();
+    assert_eq!(claimed.len(), claims.len(), "two claims had the same instance: {claims:?}\n{}", cluster.summary());
     let bought = instances_ever_launched(&cluster.world);
     assert!(claimed.is_subset(&bought), "a claim has an instance that was never launched");
     let unclaimed: Vec<&String> = bought.difference(&claimed).collect();

@@ -1,6 +1,6 @@
 //! Why NodeClaims in service are deleted.
 
-use super::{Observer, command, is_forced};
+use super::{Observer, command, instance_id, is_forced};
 use jiff::Timestamp;
 use plimsoll_actuator::ports::InstanceState;
 use plimsoll_model::names::{annotation, taint};
@@ -27,7 +27,10 @@ impl Observer {
             return Err(format!("a NodeClaim was deleted while its node was in service, without its taint: {by:?}"));
         }
         // A user may have damaged the command after its last check.
-        command(claim).map_or(Ok(()), |command| self.check_destinations(&command, by))
+        let Some(command) = command(claim) else { return Ok(()) };
+        self.check_destinations(&command, by)?;
+        self.check_places(&command, node, by)?;
+        self.check_pod_budgets(claim, &command, node, by)
     }
 
     /// The node of a claim that only a removal may delete. Other reasons are durable, or visible in the cluster or the
@@ -42,7 +45,7 @@ impl Observer {
         if is_forced || !object::condition_is_true(claim, "Initialized") {
             return None;
         }
-        let id = object::text(claim, &["status", "providerID"]).rsplit('/').next().unwrap_or_default();
+        let id = instance_id(claim, "status");
         let now = CloudTime(at.as_millisecond());
         let state = world.ec2.read(|cloud, _| cloud.machines().get(id).map(|machine| machine.state(now)));
         if !matches!(state, Some(InstanceState::Pending | InstanceState::Running)) {
@@ -84,8 +87,29 @@ impl Observer {
         Ok(())
     }
 
+    /// Pods that another pod replaces have a place: on existing nodes or on the replacements. A drifted node of a pool
+    /// at its limits is removed without a place. A pod that has just started may be unknown.
+    fn check_places(&self, command: &Value, node: &Value, by: &Audit) -> Result<(), String> {
+        let has_place = !object::items(command, &["replacements"]).is_empty()
+            || object::at(command, &["rooms"]).and_then(Value::as_object).is_some_and(|rooms| !rooms.is_empty());
+        if has_place || object::text(command, &["reason"]) == "Drifted" {
+            return Ok(());
+        }
+        let is_replaced = |pod: &Value| {
+            let owner = object::controller(pod).map_or("", |owner| object::text(owner, &["kind"]));
+            matches!(owner, "ReplicaSet" | "StatefulSet")
+        };
+        let runs = |pod: &Value| {
+            object::time_at(pod, &["status", "startTime"]).is_some_and(|start| self.is_known(start, by.sent))
+        };
+        match self.pods_on(object::name(node)).find(|pod| is_replaced(pod) && runs(pod)) {
+            Some(pod) => Err(format!("a node was removed, and pod {} has no place: {by:?}", object::name(pod))),
+            None => Ok(()),
+        }
+    }
+
     /// Whether actuators know at a time what has happened at another.
-    fn is_known(&self, since: Timestamp, at: Timestamp) -> bool {
+    pub(super) fn is_known(&self, since: Timestamp, at: Timestamp) -> bool {
         Duration::try_from(at.duration_since(since)).is_ok_and(|passed| passed >= self.settled)
     }
 }
