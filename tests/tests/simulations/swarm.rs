@@ -6,6 +6,7 @@ mod config;
 mod convergence;
 mod events;
 mod faults;
+mod later_events;
 mod ledger;
 mod protection;
 mod watches;
@@ -16,6 +17,7 @@ use crate::observer::{Budget, Observer};
 use crate::oracle;
 use config::{Config, LIMIT};
 use events::Events;
+use later_events::LaterEvents;
 use plimsoll_sim::seed::Rng;
 use plimsoll_tests::{MINUTE, TestCluster};
 use std::time::Duration;
@@ -48,7 +50,9 @@ async fn run(seed: u64) {
     let mut rng = Rng::new(seed ^ 0x5eed);
     config.let_things_go_wrong(&cluster);
     let mut events = Events::default();
-    let mut observer = Observer::new(SETTLED, Budget::parse(config.budget));
+    let (mut later_events, mut third) = (LaterEvents::default(), Rng::new(seed ^ 0x7d1d));
+    let observer = Observer::new(SETTLED, Budget::parse(config.budget));
+    let mut observer = observer.with_clock_lead(config.clock_lead());
     config.deploy_faulty(&cluster);
     for round in 0..ROUNDS {
         config.workloads.deploy(&cluster, &mut rng, round);
@@ -58,12 +62,18 @@ async fn run(seed: u64) {
             println!("injected event {kind:?}");
             events.inject(kind, &mut cluster, &mut rng);
         }
+        if let Some(kind) = config.pick_later_event(&mut third) {
+            println!("injected event {kind:?}");
+            later_events.inject(kind, &cluster, &mut third);
+        }
         pass(&cluster, &mut observer, Duration::from_millis(rng.below(60_000))).await;
         if rng.chance(500) {
             events.end(&cluster);
+            later_events.end(&cluster);
         }
     }
     events.end(&cluster);
+    later_events.end(&cluster);
     faults::end(&cluster);
     let pods = config.workloads.deploy_final(&cluster);
     faulty_planner::until_others_run(&cluster, pods, 30 * MINUTE).await;

@@ -2,13 +2,14 @@
 
 use super::events::Kind;
 use super::faults::{self, Rate};
+use super::later_events::Kind as LaterKind;
 use super::workloads::{Other, Workloads};
 use crate::faulty_planner::{self, FORGETS, MISCOUNTS, PANICS};
 use plimsoll_scheduler::PlanFn;
 use plimsoll_sim::plimsoll::Options;
 use plimsoll_sim::seed::Rng;
 use plimsoll_sim::world::WorldConfig;
-use plimsoll_tests::{Setup, TestCluster};
+use plimsoll_tests::{HOUR, Setup, TestCluster};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -35,6 +36,8 @@ pub(super) struct Config {
     pub(super) workloads: Workloads,
     faults: Vec<Rate>,
     events: Vec<Kind>,
+    /// Events of the third generator.
+    later_events: Vec<LaterKind>,
     planner: Option<PlannerFault>,
     timings: Timings,
 }
@@ -81,6 +84,7 @@ impl Config {
         let stays = |kind: String| !without.split(',').any(|name| name == kind);
         config.faults.retain(|rate| stays(format!("{:?}", rate.fault)));
         config.events.retain(|kind| stays(format!("{kind:?}")));
+        config.later_events.retain(|kind| stays(format!("{kind:?}")));
         config.workloads.others.retain(|other| stays(format!("{other:?}")));
         config.planner = config.planner.filter(|fault| stays(planner_fault_name(*fault)));
         if !stays("ClockError".to_owned()) {
@@ -109,6 +113,13 @@ impl Config {
         faults.extend(faults::of_reports(later));
         events.extend(Kind::LATER.into_iter().filter(|_| later.chance(300)));
         faults.extend(faults::of_late_writes(later));
+        // Half of the seeds have nothing of the third generator, and stay exactly as they were without it.
+        let third = &mut Rng::new(seed ^ 0x3d);
+        let mut later_events = Vec::new();
+        if third.chance(500) {
+            faults.extend(faults::of_answers(third));
+            later_events.extend(LaterKind::ALL.into_iter().filter(|_| third.chance(250)));
+        }
         Self {
             seed,
             capacity_types: pick(rng, &[&["spot", "on-demand"][..], &["on-demand"], &["spot"]]),
@@ -120,6 +131,7 @@ impl Config {
             workloads,
             faults,
             events,
+            later_events,
             planner: pick(
                 rng,
                 &[
@@ -206,5 +218,16 @@ impl Config {
 
     pub(super) fn pick_event(&self, rng: &mut Rng) -> Option<Kind> {
         (!self.events.is_empty()).then(|| pick(rng, &self.events))
+    }
+
+    pub(super) fn pick_later_event(&self, rng: &mut Rng) -> Option<LaterKind> {
+        (!self.later_events.is_empty() && rng.chance(600)).then(|| pick(rng, &self.later_events))
+    }
+
+    /// By how much the clock of a process may be ahead.
+    pub(super) fn clock_lead(&self) -> Duration {
+        // Longer than all steps of a run together.
+        let steps = if self.events.contains(&Kind::StepClock) { HOUR } else { Duration::ZERO };
+        self.timings.clock_error + steps
     }
 }

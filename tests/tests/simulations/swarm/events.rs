@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 /// Namespace of the Leases.
-const NAMESPACE: &str = "plimsoll-system";
+pub(super) const NAMESPACE: &str = "plimsoll-system";
 /// Maximum number of calls that a revoked permission fails.
 const REVOKED_CALLS: u32 = 30;
 /// Maximum step of a clock: a machine that was paused for as long.
@@ -195,7 +195,8 @@ impl Events {
             Kind::EditClass => {
                 self.edits += 1;
                 let patch = json!({"spec": {"tags": {"edit": self.edits.to_string()}}});
-                cluster.world.patch(ResourceId::EC2_NODE_CLASSES, "default", patch).unwrap();
+                // Another event may have deleted the class.
+                drop(cluster.world.patch(ResourceId::EC2_NODE_CLASSES, "default", patch));
             }
             Kind::DeletePool => self.delete_pool(cluster),
             Kind::Cordon => self.cordon(cluster, rng),
@@ -328,7 +329,7 @@ impl Events {
     }
 }
 
-fn all_processes(cluster: &TestCluster) -> Vec<String> {
+pub(super) fn all_processes(cluster: &TestCluster) -> Vec<String> {
     let roles = [Role::Watcher, Role::Scheduler, Role::Actuator];
     roles.into_iter().flat_map(|role| cluster.plimsoll.processes(role)).collect()
 }
@@ -340,14 +341,19 @@ fn replace(cluster: &mut TestCluster, rng: &mut Rng, role: Role) {
     }
 }
 
-fn on_instance(cluster: &TestCluster, rng: &mut Rng, act: impl FnOnce(&TestCluster, &str)) {
+pub(super) fn on_instance(cluster: &TestCluster, rng: &mut Rng, act: impl FnOnce(&TestCluster, &str)) {
     let living: Vec<String> = cluster.world.living_instances().into_keys().collect();
     if let Some(id) = one_of(rng, &living) {
         act(cluster, id);
     }
 }
 
-fn on_object(cluster: &TestCluster, rng: &mut Rng, resource: ResourceId, act: impl FnOnce(&TestCluster, &str)) {
+pub(super) fn on_object(
+    cluster: &TestCluster,
+    rng: &mut Rng,
+    resource: ResourceId,
+    act: impl FnOnce(&TestCluster, &str),
+) {
     let names: Vec<String> = cluster.world.all(resource).iter().map(|it| object::name(it).to_owned()).collect();
     if let Some(name) = one_of(rng, &names) {
         act(cluster, name);
@@ -361,7 +367,7 @@ fn delete_lease(cluster: &TestCluster, name: &str) {
     drop(server.write(|store| store.delete(ResourceId::LEASES, NAMESPACE, name, &options, &write)));
 }
 
-fn revoke(cluster: &TestCluster, action: Action) {
+pub(super) fn revoke(cluster: &TestCluster, action: Action) {
     let denied = CloudError::Denied { message: "UnauthorizedOperation: revoked".to_owned() };
     cluster.world.ec2.faults(|faults| faults.inject(action, CloudEffect::Refuse(denied), REVOKED_CALLS));
 }

@@ -38,6 +38,8 @@ pub(super) enum Fault {
     QueueLate,
     LateDeletion,
     LateAnyWrite,
+    SlowAnswer,
+    CloudSlowAnswer,
 }
 
 /// Faults with their default rates in per mille.
@@ -64,6 +66,9 @@ const REPORT_FAULTS: [(Fault, u32); 3] =
 
 /// Writes that take effect late, with their default rates in per mille. Deletions and evictions are rare.
 const LATE_FAULTS: [(Fault, u32); 2] = [(Fault::LateDeletion, 200), (Fault::LateAnyWrite, 10)];
+
+/// Answers that are old when they arrive, with their default rates in per mille.
+const ANSWER_FAULTS: [(Fault, u32); 2] = [(Fault::SlowAnswer, 30), (Fault::CloudSlowAnswer, 100)];
 
 /// Delay of late writes: longer than any time-out of a write.
 pub(super) const LATE: Duration = Duration::from_secs(20);
@@ -92,6 +97,10 @@ pub(super) fn of_reports(rng: &mut Rng) -> Vec<Rate> {
 
 pub(super) fn of_late_writes(rng: &mut Rng) -> Vec<Rate> {
     some(rng, &LATE_FAULTS)
+}
+
+pub(super) fn of_answers(rng: &mut Rng) -> Vec<Rate> {
+    some(rng, &ANSWER_FAULTS)
 }
 
 /// Deletions of NodeClaims, Nodes and pods.
@@ -145,6 +154,8 @@ impl Rate {
                     kube(Matcher { verb: Some(verb), ..Matcher::default() }, Effect::Late(LATE));
                 }
             }
+            Fault::SlowAnswer => kube(Matcher::default(), Effect::DelayAnswer(second(2))),
+            Fault::CloudSlowAnswer => cloud(None, CloudEffect::DelayAnswer(second(3))),
             Fault::QueueTwice => queue(|disorder, per_mille| disorder.twice = per_mille),
             Fault::QueueLate => queue(|disorder, _| disorder.delay = MESSAGE_DELAY),
         }
