@@ -42,7 +42,7 @@ pub(super) enum Kind {
     /// Lists are old when they arrive.
     OldLists,
     /// Reads and writes of single objects of one kind get no response in time.
-    StallKind,
+    StallResource,
     /// EC2 refuses to terminate an instance.
     ProtectInstance,
     /// EC2 refuses calls other than launches and terminations.
@@ -64,7 +64,7 @@ impl Kind {
         Self::LoseAnswers,
         Self::Mute,
         Self::OldLists,
-        Self::StallKind,
+        Self::StallResource,
         Self::ProtectInstance,
         Self::RevokeOther,
         Self::RenameNodes,
@@ -118,7 +118,7 @@ impl LaterEvents {
                 let lists = Matcher { verb: Some(Verb::List), ..Matcher::default() };
                 self.rules.push(faults.always(lists, Effect::DelayAnswer(OLD)));
             }
-            Kind::StallKind => {
+            Kind::StallResource => {
                 let kinds = ["nodes", "pods", "events", "nodepools", "poddisruptionbudgets"];
                 let kind = pick(rng, &kinds);
                 let rule = |verb| faults.always(Matcher::of(verb, kind), Effect::Delay(STALL));
