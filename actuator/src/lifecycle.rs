@@ -28,8 +28,8 @@ use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use missing_node::{MissingNodes, NodeState};
 use plimsoll_api::NodeClaim;
-use plimsoll_api::condition::node_claim::{CONDITIONS, DISRUPTION_REASON, INITIALIZED, LAUNCHED, REGISTERED};
-use plimsoll_api::condition::{Moment, Status};
+use plimsoll_api::condition::Status;
+use plimsoll_api::condition::node_claim::{DISRUPTION_REASON, INITIALIZED, LAUNCHED, REGISTERED};
 use plimsoll_model::identity::NodeName;
 use plimsoll_model::names::{TERMINATION_FINALIZER, label};
 use plimsoll_model::snapshot::DisruptionReason;
@@ -229,11 +229,7 @@ fn pool_of(claim: &NodeClaim) -> &str {
 /// differs from that of a claim that a user deletes. The drain respects PodDisruptionBudgets.
 async fn expire(deps: &Lifecycle, claim: &NodeClaim) -> Result<Requeue, WriteError> {
     let (why, now) = (DisruptionReason::Expired.as_str(), deps.clock.now());
-    let mark = |claim: &mut NodeClaim| {
-        let moment = Moment::of(&claim.metadata, now);
-        let conditions = &mut claim.status.get_or_insert_default().conditions;
-        CONDITIONS.set(conditions, moment, DISRUPTION_REASON, Status::True, why, why);
-    };
+    let mark = |claim: &mut NodeClaim| claim.set_condition(now, DISRUPTION_REASON, Status::True, why, why);
     if !deps.writes.update(claim, ObjectPart::Status, mark).await?.exists() {
         return Ok(None);
     }

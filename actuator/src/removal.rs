@@ -36,8 +36,8 @@ use lookup::{
     pool_of, removal_objects,
 };
 use plimsoll_api::NodeClaim;
-use plimsoll_api::condition::node_claim::{CONDITIONS, DISRUPTION_REASON};
-use plimsoll_api::condition::{Moment, Status};
+use plimsoll_api::condition::Status;
+use plimsoll_api::condition::node_claim::DISRUPTION_REASON;
 use plimsoll_model::identity::{ActionId, NodeName, PodUid};
 use plimsoll_model::names::annotation;
 use plimsoll_model::plan::Termination;
@@ -317,11 +317,7 @@ async fn write_reason(
     command: &Removal,
 ) -> Result<UpdateResult<NodeClaim>, WriteError> {
     let (why, now) = (command.reason.as_str(), deps.clock.now());
-    let change = |claim: &mut NodeClaim| {
-        let moment = Moment::of(&claim.metadata, now);
-        let conditions = &mut claim.status.get_or_insert_default().conditions;
-        CONDITIONS.set(conditions, moment, DISRUPTION_REASON, Status::True, why, why);
-    };
+    let change = |claim: &mut NodeClaim| claim.set_condition(now, DISRUPTION_REASON, Status::True, why, why);
     deps.writes.update(claim, ObjectPart::Status, change).await
 }
 

@@ -34,8 +34,8 @@ use instances::{InstancePhase, Instances};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
-use plimsoll_api::condition::node_claim::{CONDITIONS, INSTANCE_TERMINATING, VOLUMES_DETACHED};
-use plimsoll_api::condition::{self, Moment, Status};
+use plimsoll_api::condition::node_claim::{INSTANCE_TERMINATING, VOLUMES_DETACHED};
+use plimsoll_api::condition::{self, Status};
 use plimsoll_api::{NodeClaim, Pod};
 use plimsoll_model::names::{TERMINATION_FINALIZER, annotation, label};
 use plimsoll_runtime::clock::Clock;
@@ -355,11 +355,7 @@ impl TerminationFlow<'_> {
     /// Sets a condition of the claim. Returns whether that succeeded; once the deadline is over, a failure is no error.
     async fn set(&self, name: &str, status: Status, reason: &str, message: &str) -> Result<bool, WriteError> {
         let now = self.deps.clock.now();
-        let change = |claim: &mut NodeClaim| {
-            let moment = Moment::of(&claim.metadata, now);
-            let conditions = &mut claim.status.get_or_insert_default().conditions;
-            CONDITIONS.set(conditions, moment, name, status, reason, message);
-        };
+        let change = |claim: &mut NodeClaim| claim.set_condition(now, name, status, reason, message);
         let written = self.deps.writes.update(&*self.subject.claim, ObjectPart::Status, change).await;
         written.map(|_| true).or_else(|error| self.go_on_if_over(error).map(|()| false))
     }

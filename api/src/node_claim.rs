@@ -5,6 +5,7 @@ use crate::{
     node_pool::{NodeClaimTemplateSpec, default_expire_after},
     null_default, schema,
 };
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::CustomResource;
 use plimsoll_model::money::MicroUsdPerHour;
@@ -134,6 +135,20 @@ impl NodeClaim {
     #[must_use]
     pub fn true_condition(&self, name: &str) -> Option<&Condition> {
         condition::get_true(self.conditions(), name)
+    }
+
+    /// Sets a condition at the time `now`, and recomputes `Ready`.
+    pub fn set_condition(
+        &mut self,
+        now: Timestamp,
+        name: &str,
+        status: condition::Status,
+        reason: &str,
+        message: &str,
+    ) {
+        let moment = condition::Moment::of(&self.metadata, now);
+        let conditions = &mut self.status.get_or_insert_default().conditions;
+        condition::node_claim::CONDITIONS.set(conditions, moment, name, status, reason, message);
     }
 
     /// Name of the claim's Node, once it exists.

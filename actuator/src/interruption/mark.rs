@@ -12,8 +12,8 @@ use crate::state::insufficient_capacity::Key;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use plimsoll_api::NodeClaim;
-use plimsoll_api::condition::node_claim::{CONDITIONS, DISRUPTION_REASON};
-use plimsoll_api::condition::{Moment, Status};
+use plimsoll_api::condition::Status;
+use plimsoll_api::condition::node_claim::DISRUPTION_REASON;
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::names::{annotation, label};
 use plimsoll_model::time::Timestamp;
@@ -131,9 +131,7 @@ pub(super) async fn mark_and_delete(
     let message = format!("terminating node on interruption: {kind}");
     publish(deps, claim, (Severity::Warning, reason::TERMINATING_ON_INTERRUPTION), &message);
     let why = |claim: &mut NodeClaim| {
-        let moment = Moment::of(&claim.metadata, now);
-        let conditions = &mut claim.status.get_or_insert_default().conditions;
-        CONDITIONS.set(conditions, moment, DISRUPTION_REASON, Status::True, "Interrupted", kind);
+        claim.set_condition(now, DISRUPTION_REASON, Status::True, "Interrupted", kind);
     };
     // The condition is informational: a failure must not cause the message to be redelivered.
     if let Err(error) = deps.writes.update(claim, ObjectPart::Status, why).await {

@@ -24,8 +24,8 @@ use crate::metrics::ActuatorMetrics;
 use crate::state::launch_group::{GroupKey, standalone_action};
 use crate::stores::WatchedKind;
 use kube::ResourceExt;
-use plimsoll_api::condition::node_claim::{CONDITIONS, LAUNCHED};
-use plimsoll_api::condition::{Moment, Status};
+use plimsoll_api::condition::Status;
+use plimsoll_api::condition::node_claim::LAUNCHED;
 use plimsoll_api::node_pool::{NodeClaimTemplate, NodeClaimTemplateSpec, TemplateMetadata};
 use plimsoll_api::{NodeClaim, NodePool, NodePoolSpec, hash};
 use plimsoll_model::identity::NodePoolName;
@@ -269,9 +269,7 @@ async fn report(deps: &StandaloneClaims, claim: &NodeClaim, mut message: String)
     let now = deps.admission.clock.now();
     let show = |claim: &mut NodeClaim| {
         if awaits_launch(claim) {
-            let moment = Moment::of(&claim.metadata, now);
-            let conditions = &mut claim.status.get_or_insert_default().conditions;
-            CONDITIONS.set(conditions, moment, LAUNCHED, Status::Unknown, LAUNCH_FAILED, &message);
+            claim.set_condition(now, LAUNCHED, Status::Unknown, LAUNCH_FAILED, &message);
         }
     };
     deps.writes.update(claim, ObjectPart::Status, show).await?;
@@ -313,9 +311,7 @@ mod tests {
             awaits_launch(&claim)
         };
         let launched = |claim: &mut NodeClaim, status: Status| {
-            let conditions = &mut claim.status.get_or_insert_default().conditions;
-            let moment = Moment::of(&claim.metadata, jiff::Timestamp::UNIX_EPOCH);
-            CONDITIONS.set(conditions, moment, LAUNCHED, status, "Tested", "");
+            claim.set_condition(jiff::Timestamp::UNIX_EPOCH, LAUNCHED, status, "Tested", "");
         };
         assert!(changed(|_| ()));
         let mut failed = claim();

@@ -7,7 +7,8 @@ use crate::launch::launcher::Launcher;
 use crate::launch_template;
 use crate::ports::FleetInstance;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use plimsoll_api::condition::{Moment, node_claim};
+use plimsoll_api::condition::Status;
+use plimsoll_api::condition::node_claim::LAUNCHED;
 use plimsoll_api::{EC2NodeClass, NodeClaim, ResourceList};
 use plimsoll_model::catalog::{CapacityReservation, InstanceType};
 use plimsoll_model::money::MicroUsdPerHour;
@@ -157,7 +158,6 @@ pub async fn mark_launched(
     let now = deps.clock.now();
     deps.writes
         .update(claim, ObjectPart::Status, |claim| {
-            let moment = Moment::of(&claim.metadata, now);
             let status = claim.status.get_or_insert_default();
             status.provider_id = Some(launched.provider_id());
             status.image_id = Some(launched.instance.image_id.clone()).filter(|image| !image.is_empty());
@@ -165,7 +165,7 @@ pub async fn mark_launched(
                 status.capacity = quantities(&launched.attached(instance_type.capacity.clone()));
                 status.allocatable = quantities(&launched.attached(instance_type.allocatable()));
             }
-            node_claim::CONDITIONS.set_true(&mut status.conditions, moment, node_claim::LAUNCHED);
+            claim.set_condition(now, LAUNCHED, Status::True, LAUNCHED, "");
         })
         .await
 }

@@ -9,8 +9,8 @@ use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use parking_lot::Mutex;
 use plimsoll_api::NodeClaim;
-use plimsoll_api::condition::node_claim::{CONDITIONS, INITIALIZED, REGISTERED};
-use plimsoll_api::condition::{Moment, Status};
+use plimsoll_api::condition::Status;
+use plimsoll_api::condition::node_claim::{INITIALIZED, REGISTERED};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -137,10 +137,8 @@ async fn register_again(
     let message = format!("Node {name} was deleted and created again");
     let now = deps.clock.now();
     let reset = |claim: &mut NodeClaim| {
-        let moment = Moment::of(&claim.metadata, now);
-        let conditions = &mut claim.status.get_or_insert_default().conditions;
         for condition in [REGISTERED, INITIALIZED] {
-            CONDITIONS.set(conditions, moment, condition, Status::Unknown, "NodeRecreated", &message);
+            claim.set_condition(now, condition, Status::Unknown, "NodeRecreated", &message);
         }
     };
     deps.writes.update(claim, ObjectPart::Status, reset).await?;
