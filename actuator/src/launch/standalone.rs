@@ -17,7 +17,7 @@ use crate::durable;
 use crate::events::{Note, Recorder, object};
 use crate::fencing::NotAllowed;
 use crate::guarded;
-use crate::io::{ObjectPart, UpdateResult, WriteError, Writes};
+use crate::io::{ObjectPart, UpdateResult, WriteError, Writes, add_finalizer};
 use crate::launch_template::LaunchTemplates;
 use crate::ledger::reserved_text;
 use crate::metrics::ActuatorMetrics;
@@ -200,10 +200,7 @@ fn mark(claim: &mut NodeClaim, annotations: &BTreeMap<String, String>) {
     claim.annotations_mut().extend(annotations.clone());
     let class = claim.spec.node_class_ref.name.clone();
     claim.labels_mut().entry(label::EC2_NODE_CLASS.to_owned()).or_insert(class);
-    let finalizers = claim.finalizers_mut();
-    if !finalizers.iter().any(|finalizer| finalizer == TERMINATION_FINALIZER) {
-        finalizers.push(TERMINATION_FINALIZER.to_owned());
-    }
+    add_finalizer(claim, TERMINATION_FINALIZER);
 }
 
 /// The launch that a claim asks for, with all offerings that satisfy its requirements and requests.
