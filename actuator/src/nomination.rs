@@ -14,7 +14,7 @@ mod tests;
 use crate::clock::Timestamped;
 use crate::fencing::Fence;
 use crate::io::Writes;
-use crate::launch::record::annotation as read;
+use crate::launch::record::is_leaving;
 use crate::ledger::handle::LedgerHandle;
 use crate::metrics::ActuatorMetrics;
 use crate::pods::{self, NOMINATION_FIELD_MANAGER};
@@ -26,7 +26,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use plimsoll_api::Pod;
 use plimsoll_model::identity::PodUid;
-use plimsoll_model::names::{annotation, taint};
+use plimsoll_model::names::taint;
 use plimsoll_model::time::{Millis, Timestamp};
 use plimsoll_runtime::clock::Clock;
 use rounds::{CONCURRENT_WRITES, Kind, PER_ROUND, Round, WriteResult};
@@ -166,8 +166,7 @@ fn planned_nodes(deps: &Nominations, now: Timestamp) -> BTreeMap<PodUid, String>
     let (mut by_claim, mut leaving) = (BTreeMap::new(), BTreeSet::new());
     for claim in deps.stores.claims.state() {
         let mut names = deps.stores.nodes_of(&claim).into_iter().filter_map(|node| node.metadata.name.clone());
-        let marked = [annotation::REMOVAL, annotation::INTERRUPTED].iter().any(|key| read(&claim, key).is_some());
-        if marked || claim.metadata.deletion_timestamp.is_some() {
+        if is_leaving(&claim) {
             leaving.extend(names);
         } else if let Some(name) = names.find(|name| open.contains(name.as_str())) {
             by_claim.insert(claim.name_any(), name);

@@ -58,6 +58,12 @@ pub fn annotation<'a>(claim: &'a NodeClaim, key: &str) -> Option<&'a str> {
     claim.metadata.annotations.as_ref()?.get(key).map(String::as_str)
 }
 
+/// Whether a claim is being removed: it is marked for its removal or because of an interruption, or is being deleted.
+pub(crate) fn is_leaving(claim: &NodeClaim) -> bool {
+    let is_marked = |key| annotation(claim, key).is_some();
+    claim.metadata.deletion_timestamp.is_some() || is_marked(annotation::REMOVAL) || is_marked(annotation::INTERRUPTED)
+}
+
 /// Id of the placement group that the claim's instance is launched in.
 pub(crate) fn placement_group(claim: &NodeClaim) -> Option<&str> {
     let id = claim.metadata.labels.as_ref()?.get(label::PLACEMENT_GROUP_ID)?;

@@ -10,7 +10,7 @@ use crate::launch::Admitted;
 use crate::launch::admit::{self, NotAdmitted};
 use crate::launch::launcher::{QUEUE, QueueSlots};
 use crate::launch::purchase::RequestError;
-use crate::launch::record::annotation as read;
+use crate::launch::record::is_leaving;
 use crate::ledger::failures::INSUFFICIENT_CAPACITY;
 use crate::ledger::{Driver, Outcome as LedgerOutcome, PlanContext, Rejection, feed};
 use crate::metrics::view;
@@ -19,7 +19,6 @@ use first_actions::first_actions;
 use plimsoll_api::Pod;
 use plimsoll_model::execution::{Execution, Outcome, OutcomeReason, OutcomeStatus};
 use plimsoll_model::identity::{ActionId, NodeName, PodUid};
-use plimsoll_model::names::annotation;
 use plimsoll_model::plan::{Launch, Plan, PodRef};
 use plimsoll_proto::actuator::v1 as wire;
 use plimsoll_runtime::telemetry::MAX_CYCLE_ID_BYTES;
@@ -242,9 +241,7 @@ fn leaving(deps: &Leader, plan: &Plan) -> BTreeSet<String> {
     let mut leaving: BTreeSet<String> =
         plan.terminations.iter().map(|termination| termination.node.0.clone()).collect();
     for claim in deps.stores.claims.state() {
-        let marked = [annotation::REMOVAL, annotation::INTERRUPTED].iter().any(|key| read(&claim, key).is_some());
-        let node = claim.node_name().map(str::to_owned);
-        leaving.extend(node.filter(|_| marked || claim.metadata.deletion_timestamp.is_some()));
+        leaving.extend(claim.node_name().filter(|_| is_leaving(&claim)).map(str::to_owned));
     }
     let nodes = deps.stores.nodes.state().into_iter().filter(|node| node.metadata.deletion_timestamp.is_some());
     leaving.extend(nodes.filter_map(|node| node.metadata.name.clone()));
