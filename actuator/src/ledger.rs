@@ -298,7 +298,7 @@ impl Ledger {
             self.reserved.remove(pod);
         }
         if let Some(action) = record.action.filter(|action| self.outcomes.get(action) == Some(&Outcome::Admitted)) {
-            self.outcomes.set(&action, Outcome::Failed("Deleted".to_owned()));
+            self.outcomes.set(&action, Outcome::Failed);
         }
         if let Some(removal) = self.removals.remove(claim) {
             self.outcomes.set(&removal.action, Outcome::Done);

@@ -179,7 +179,7 @@ pub async fn begin(deps: &Removals, admitted: &AdmittedRemoval) -> Result<(), Wr
             tracing::warn!(node_claim = name, %error, "removal command may not be written, writing it again");
             return Ok(());
         }
-        deps.ledger.with(|ledger| ledger.removal_undone(&name, "the removal command could not be written"));
+        deps.ledger.with(|ledger| ledger.removal_undone(&name));
         return Err(error);
     }
     Ok(())

@@ -76,7 +76,7 @@ impl Ledger {
         }
         self.note(record.pods.into_iter().map(Subject::Pod), Some(self.key(plan)));
         if let Some(action) = record.action {
-            self.outcomes.set(&action, Outcome::Failed("Withdrawn".to_owned()));
+            self.outcomes.set(&action, Outcome::Failed);
         }
     }
 

@@ -52,7 +52,7 @@ impl Ledger {
         changed.push(Subject::Pool(pool));
         self.note(changed, None);
         if let Some(action) = action {
-            self.outcomes.set(&action, Outcome::Failed(cause.to_owned()));
+            self.outcomes.set(&action, Outcome::Failed);
         }
     }
 }

@@ -13,8 +13,8 @@ pub enum Outcome {
     Admitted,
     /// Succeeded.
     Done,
-    /// Admitted, but failed for this cause. The action may be asked for again.
-    Failed(String),
+    /// Admitted, but failed. The action may be asked for again.
+    Failed,
 }
 
 /// Outcomes by action. The oldest are evicted first.

@@ -260,9 +260,9 @@ impl Ledger {
     }
 
     /// Records that a removal was undone: its node is untainted and stays.
-    pub fn removal_undone(&mut self, claim: &str, cause: &str) {
+    pub fn removal_undone(&mut self, claim: &str) {
         if let Some(removal) = self.removals.remove(claim) {
-            self.outcomes.set(&removal.action, Outcome::Failed(cause.to_owned()));
+            self.outcomes.set(&removal.action, Outcome::Failed);
             self.note(removal.rooms.into_keys().chain([removal.node]).map(Subject::Node).collect::<Vec<_>>(), None);
         }
     }

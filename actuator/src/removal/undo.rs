@@ -60,7 +60,7 @@ pub(super) async fn undo(
     };
     deps.writes.update(current, ObjectPart::Main, forget).await?;
     let position = deps.ledger.with(|ledger| {
-        ledger.removal_undone(&name, cause);
+        ledger.removal_undone(&name);
         ledger.position()
     });
     let message = format!("removal undone: {cause}");

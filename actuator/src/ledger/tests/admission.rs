@@ -33,7 +33,7 @@ fn a_withdrawn_launch_frees_its_pods_for_its_own_plan_only() {
     let between = plan(&ledger, 3);
     ledger.withdraw(&claim, &first);
     assert_eq!(ledger.used(&"pool".into()), Resources::new());
-    assert_eq!(ledger.outcome(&"one".into()), Some(&Outcome::Failed("Withdrawn".to_owned())));
+    assert_eq!(ledger.outcome(&"one".into()), Some(&Outcome::Failed));
     // The other plans, and a plan of another driver with the same number, know the pod as it was before.
     let changed = Rejection::Changed(Subject::Pod("p".into()));
     for other in [&second, &between] {
@@ -68,7 +68,7 @@ fn a_claim_that_is_gone_before_its_node_is_initialized_has_failed() {
     ledger.initialized(&late, NOW);
     ledger.gone(&early);
     ledger.gone(&late);
-    assert_eq!(ledger.outcome(&"early".into()), Some(&Outcome::Failed("Deleted".to_owned())));
+    assert_eq!(ledger.outcome(&"early".into()), Some(&Outcome::Failed));
     assert_eq!(ledger.outcome(&"late".into()), Some(&Outcome::Done));
 }
 

@@ -134,8 +134,8 @@ fn an_undone_removal_has_failed_frees_its_budget_and_outdates_plans() {
     let context = plan(&ledger, 1);
     claim_of(&ledger.admit_removal(&empty("a"), &[], &context, &facts("a", "c", 100)));
     let admitted = ledger.position();
-    ledger.removal_undone("a", "PodsChanged");
-    assert_eq!(ledger.outcome(&"remove-a".into()), Some(&Outcome::Failed("PodsChanged".to_owned())));
+    ledger.removal_undone("a");
+    assert_eq!(ledger.outcome(&"remove-a".into()), Some(&Outcome::Failed));
     assert!(ledger.position() > admitted);
     let changed = |node: &str| Rejection::Changed(Subject::Node(node.into()));
     assert_eq!(rejection(ledger.admit_removal(&empty("a"), &[], &context, &none("a"))), changed("a"));

@@ -75,7 +75,7 @@ fn a_deletion_for_an_unknown_reason_counts_as_drift_if_the_node_has_drifted() {
     let mut undone = with_canary(&[drifted("a"), drifted("c")]);
     claim_of(&undone.admit_removal(&removal, &[], &context, &none("c")));
     undone.deleting("c");
-    undone.removal_undone("c", "PodsChanged");
+    undone.removal_undone("c");
     let again = Termination { action_id: "again".into(), ..super::removal("a", DisruptionReason::Drifted) };
     let context = plan(&undone, 2);
     let answer = undone.admit_removal(&again, &[], &context, &none("a"));
