@@ -293,18 +293,15 @@ impl Ledger {
     /// Records that a claim and its instance are gone.
     pub fn gone(&mut self, claim: &str) {
         self.unreadable.remove(claim);
+        let pods = self.free_pods(claim);
         let Some(record) = self.claims.remove(claim) else { return };
-        for pod in &record.pods {
-            self.reserved.remove(pod);
-        }
         if let Some(action) = record.action.filter(|action| self.outcomes.get(action) == Some(&Outcome::Admitted)) {
             self.outcomes.set(&action, Outcome::Failed);
         }
         if let Some(removal) = self.removals.remove(claim) {
             self.outcomes.set(&removal.action, Outcome::Done);
         }
-        let pods = record.pods.into_iter().map(Subject::Pod);
-        self.note(pods.chain(record.node.map(Subject::Node)), None);
+        self.note(pods.into_iter().chain(record.node.map(Subject::Node)), None);
     }
 
     fn early(&self, action: &ActionId, plan: &PlanContext) -> Option<Admission> {

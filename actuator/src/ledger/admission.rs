@@ -70,11 +70,9 @@ pub enum Admission {
 impl Ledger {
     /// Withdraws an admitted launch that is not executed after all. Nothing of it was written.
     pub fn withdraw(&mut self, claim: &str, plan: &PlanContext) {
+        let pods = self.free_pods(claim);
         let Some(record) = self.claims.remove(claim) else { return };
-        for pod in &record.pods {
-            self.reserved.remove(pod);
-        }
-        self.note(record.pods.into_iter().map(Subject::Pod), Some(self.key(plan)));
+        self.note(pods, Some(self.key(plan)));
         if let Some(action) = record.action {
             self.outcomes.set(&action, Outcome::Failed);
         }
