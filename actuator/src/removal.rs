@@ -133,8 +133,7 @@ pub fn admit(deps: &Removals, removal: &Termination, replacements: &[ActionId], 
     let facts = RemovalFacts { expected, drained, ..view.facts(&name, view.moves(&to)) };
     let (admission, command) = deps.ledger.with(|ledger| {
         let admission = ledger.admit_removal(removal, replacements, plan, &facts);
-        let command = ledger.removals().find(|(claim, _)| *claim == name).map(|(_, command)| command.clone());
-        (admission, command)
+        (admission, ledger.removal(&name).cloned())
     });
     match (admission, command) {
         (Admission::Admitted { .. }, Some(command)) => {
