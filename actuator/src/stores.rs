@@ -220,6 +220,11 @@ impl Stores {
     pub(crate) fn nodes_of(&self, claim: &NodeClaim) -> Vec<Arc<Node>> {
         claim.provider_id().map(|id| self.nodes.with_provider_id(id)).unwrap_or_default()
     }
+
+    /// The pods on the Node of a claim, which the claim's status names.
+    pub(crate) fn pods_of(&self, claim: &NodeClaim) -> Vec<Arc<Pod>> {
+        claim.node_name().map(|node| self.pods.on_node(node)).unwrap_or_default()
+    }
 }
 
 /// Starts the watch of a kind as a task. Returns its view.

@@ -122,8 +122,7 @@ pub(super) async fn mark_and_delete(
         return Ok(());
     }
     deps.writes.delete(claim, None).await?;
-    let on_node = claim.node_name().map(|node| deps.stores.pods.on_node(node)).unwrap_or_default();
-    let pods = on_node.iter().filter(|pod| pods::is_reschedulable(pod)).count();
+    let pods = deps.stores.pods_of(claim).iter().filter(|pod| pods::is_reschedulable(pod)).count();
     deps.metrics.claims.disrupted(claim, kind, None, pods);
     let name = claim.name_any();
     deps.ledger.with(|ledger| ledger.deleting(&name));

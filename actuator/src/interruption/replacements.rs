@@ -148,9 +148,9 @@ fn heard(claim: &NodeClaim) -> Timestamp {
 
 /// Whether a pod that leaves the node of the claim has a volume with a claim.
 fn moves_volumes(stores: &Stores, claim: &NodeClaim) -> bool {
-    let pods = claim.node_name().map(|node| stores.pods.on_node(node)).unwrap_or_default();
     let has_claims = |pod: &Pod| pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()).any(needs_claim);
-    pods.iter().any(|pod| !pod.is_terminal() && !pod.is_static() && !pod.is_daemon() && has_claims(pod))
+    let moves = |pod: &Pod| !pod.is_terminal() && !pod.is_static() && !pod.is_daemon() && has_claims(pod);
+    stores.pods_of(claim).iter().any(|pod| moves(pod))
 }
 
 /// Launches the replacement of a claim. Returns whether this is done for good.

@@ -21,10 +21,7 @@ pub(super) fn publish(deps: &Removals) {
     for claim in &claims {
         by_pool.entry(pool_of(claim.metadata.labels.as_ref())).or_default().push(claim);
     }
-    let is_empty = |claim: &NodeClaim| {
-        let on_node = claim.node_name().map(|node| deps.stores.pods.on_node(node)).unwrap_or_default();
-        !on_node.iter().any(|pod| pods::is_reschedulable(pod))
-    };
+    let is_empty = |claim: &NodeClaim| !deps.stores.pods_of(claim).iter().any(|pod| pods::is_reschedulable(pod));
     let pools: Vec<Arc<NodePool>> = deps.stores.pools.state();
     for pool in &pools {
         let claims = by_pool.get(pool.name_any().as_str()).map(Vec::as_slice).unwrap_or_default();

@@ -46,9 +46,8 @@ pub(super) fn counts_pod_events(pool: &NodePool, reason: DisruptionReason) -> bo
 /// Whether a pod has come to the claim's node or left it, and the claim, from which plans know that, does not show it
 /// yet. An unreadable claim never does.
 pub(super) fn has_new_pod_event(deps: &Removals, claim: &NodeClaim) -> bool {
-    // The node that events are written for: by the name in the claim's status.
-    let pods = claim.node_name().map(|node| deps.stores.pods.on_node(node)).unwrap_or_default();
-    let hash = pods::hash_of_reschedulable(&pods);
+    // Events are written for the node that the claim's status names.
+    let hash = pods::hash_of_reschedulable(&deps.stores.pods_of(claim));
     guarded::unreadable(claim).is_none() && deps.pod_events.is_due(claim, hash, deps.clock.now())
 }
 
