@@ -193,7 +193,7 @@ fn publish_progress(deps: &Lifecycle, claim: &NodeClaim, name: &str, nodes: &[&N
         let (word, message) = match *condition {
             REGISTERED => {
                 deps.ledger.with(|ledger| ledger.node_of(name, NodeName(node.clone())));
-                deps.registrations.note(pool_of(claim), true);
+                deps.registrations.note(claim.node_pool(), true);
                 deps.metrics.nodes.created(claim);
                 if claim.node_name().is_none() {
                     deps.metrics.claims.registered(claim, deps.clock.now());
@@ -216,13 +216,9 @@ fn stop_waiting(deps: &Lifecycle, claim: &NodeClaim, missing: &str) {
     tracing::warn!(node_claim = name, cause, missing, "Node is not initialized in time");
     let message = format!("Node is not initialized after {} minutes: {missing}", INITIALIZATION_TIMEOUT.as_mins());
     deps.events.publish(Note::warning(object(claim), reason::TIMED_OUT, message));
-    deps.metrics.claims_failed.with_label_values(&[pool_of(claim), cause]).inc();
+    deps.metrics.claims_failed.with_label_values(&[claim.node_pool(), cause]).inc();
     let now = deps.clock.timestamp();
     deps.ledger.with(|ledger| ledger.not_initialized(&name, now));
-}
-
-fn pool_of(claim: &NodeClaim) -> &str {
-    claim.labels().get(label::NODE_POOL).map_or("", String::as_str)
 }
 
 /// Marks an expired claim whose node has no NodePool that plans know, and deletes it. Because of the mark, its drain
@@ -255,7 +251,7 @@ async fn give_up(deps: &Lifecycle, claim: &NodeClaim, timed_out: TimedOut) -> Re
     if !deps.writes.delete_unchanged(claim).await? {
         return Ok(Some(RETRY));
     }
-    let pool = pool_of(claim);
+    let pool = claim.node_pool();
     deps.registrations.note(pool, false);
     deps.metrics.claims.disrupted(claim, timed_out.as_str(), None, 0);
     deps.metrics.claims_failed.with_label_values(&[pool, timed_out.as_str()]).inc();

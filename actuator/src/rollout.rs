@@ -10,7 +10,7 @@ use kube::ResourceExt;
 use plimsoll_api::condition::node_pool::{CONDITIONS, ROLLOUT_PROGRESSING};
 use plimsoll_api::condition::{self, Moment, Status};
 use plimsoll_api::{EC2NodeClass, NodeClaim, NodePool};
-use plimsoll_model::names::{annotation, label};
+use plimsoll_model::names::annotation;
 use plimsoll_model::time::Timestamp;
 use plimsoll_runtime::clock::Clock;
 use plimsoll_snapshot::rollout::{self, Rollout, RolloutObjects, Stage};
@@ -66,8 +66,7 @@ impl Halt<'_> {
 
     /// Halts the rollout that `claim`, whose instance did not register, is a canary of.
     pub(crate) async fn not_registered(self, clock: Clock, claim: &NodeClaim) -> Result<(), WriteError> {
-        let pool = claim.labels().get(label::NODE_POOL).and_then(|name| self.stores.pools.get(name));
-        let Some(pool) = pool else { return Ok(()) };
+        let Some(pool) = self.stores.pools.get(claim.node_pool()) else { return Ok(()) };
         let name = claim.name_any();
         let claims = self.stores.claims.state();
         let mut drifted = rollout::claims_of_drifted_pools(claims.iter().map(Arc::as_ref));

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::CustomResource;
 use plimsoll_model::money::MicroUsdPerHour;
-use plimsoll_model::names::annotation;
+use plimsoll_model::names::{annotation, label};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -149,6 +149,12 @@ impl NodeClaim {
         let moment = condition::Moment::of(&self.metadata, now);
         let conditions = &mut self.status.get_or_insert_default().conditions;
         condition::node_claim::CONDITIONS.set(conditions, moment, name, status, reason, message);
+    }
+
+    /// Name of the NodePool; empty if the claim has none.
+    #[must_use]
+    pub fn node_pool(&self) -> &str {
+        self.metadata.labels.as_ref().and_then(|labels| labels.get(label::NODE_POOL)).map_or("", String::as_str)
     }
 
     /// Name of the claim's Node, once it exists.

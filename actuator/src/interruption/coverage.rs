@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use plimsoll_api::condition::node_claim::INITIALIZATION_TIMED_OUT;
 use plimsoll_api::{NodeClaim, Pod};
 use plimsoll_model::identity::{NodePoolName, PodUid};
-use plimsoll_model::names::{annotation, label};
+use plimsoll_model::names::annotation;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -63,8 +63,7 @@ impl CoveringClaims {
         let bound: BTreeMap<PodUid, Timestamp> =
             on_node.iter().filter_map(|pod| Some((PodUid(pods::uid(pod)), pod.status.bound_since()?))).collect();
         let uid = old.metadata.uid.as_deref().unwrap_or_default();
-        let pool = old.labels().get(label::NODE_POOL).cloned().unwrap_or_default();
-        let replacement = claim_name(&NodePoolName(pool), &replacement_action(uid));
+        let replacement = claim_name(&NodePoolName::from(old.node_pool()), &replacement_action(uid));
         let is_other = |claim: &NodeClaim| claim.metadata.uid != old.metadata.uid;
         let is_outdated = |claim: &NodeClaim, pod: &PodUid| {
             let created = claim.creation_timestamp();

@@ -14,7 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use plimsoll_api::{NodeClaim, Pod};
 use plimsoll_model::identity::{NodeName, PodUid};
-use plimsoll_model::names::{annotation, label};
+use plimsoll_model::names::annotation;
 use plimsoll_model::time::{self, Millis};
 use plimsoll_runtime::clock::Clock;
 use plimsoll_runtime::workers::apart;
@@ -103,8 +103,7 @@ fn latest_evictions(
 /// may run on for days, and a Spot notice comes before its end. Pods of a claim without a NodePool might wait for ever:
 /// the actuator launches nothing for them, and perhaps no NodePool takes them.
 fn end(claim: &NodeClaim, interruption: &Interruption) -> Option<time::Timestamp> {
-    let has_pool = claim.labels().get(label::NODE_POOL).is_some_and(|pool| !pool.is_empty());
-    let may_wait = is_recommendation(interruption) && has_pool;
+    let may_wait = is_recommendation(interruption) && !claim.node_pool().is_empty();
     let assumed = (!may_wait).then(|| interruption.heard.plus(MAX_WITHOUT_END));
     interruption.ends.or(assumed)
 }
@@ -161,6 +160,7 @@ async fn fits_existing_nodes(deps: &DrainDelay, to_move: BTreeSet<PodUid>, promi
 mod tests {
     use super::*;
     use plimsoll_api::node_claim::NodeClaimSpec;
+    use plimsoll_model::names::label;
 
     /// Seconds from the notice of this kind to the end of the instance, of a claim with or without a NodePool.
     fn end_after(kind: NoticeKind, ends: Option<i64>, pool: Option<&str>) -> Option<i64> {

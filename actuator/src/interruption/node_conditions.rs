@@ -7,7 +7,6 @@ use crate::clock::Timestamped;
 use crate::events::{Note, object, reason};
 use crate::fencing::CLUSTER_CALL;
 use crate::interruption::Interruptions;
-use crate::metrics::view::pool_of;
 use crate::pacing::interval_passed;
 use crate::stores::WatchedKind;
 use k8s_openapi::api::core::v1::{Node, NodeCondition};
@@ -118,7 +117,7 @@ async fn repair(
     let targets = || [object(node), object(claim)];
     if let Some(message) = limit.blocked(claim) {
         tracing::warn!(node = node.name_any(), message, "broken node not replaced");
-        let pool = deps.stores.pools.get(pool_of(claim.metadata.labels.as_ref()));
+        let pool = deps.stores.pools.get(claim.node_pool());
         for target in targets().into_iter().chain(pool.as_deref().map(object)) {
             deps.events.publish(Note::warning(target, reason::NODE_REPAIR_BLOCKED, message.clone()).with_long_window());
         }

@@ -224,8 +224,7 @@ pub async fn fail(
     let mut deletes = futures::stream::iter(deletes.collect::<Vec<_>>()).buffer_unordered(DELETES_AT_ONCE);
     while let Some((claim, result)) = deletes.next().await {
         let name = record::name(&claim);
-        let pool = claim.metadata.labels.as_ref().and_then(|labels| labels.get(label::NODE_POOL));
-        deps.metrics.claims_failed.with_label_values(&[pool.map_or("", String::as_str), cause]).inc();
+        deps.metrics.claims_failed.with_label_values(&[claim.node_pool(), cause]).inc();
         if reason == OutcomeReason::NoCapacity {
             deps.metrics.cloud.no_capacity();
             deps.metrics.claims.disrupted(&claim, "insufficient_capacity", None, 0);

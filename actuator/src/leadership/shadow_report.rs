@@ -6,7 +6,7 @@ use crate::events::{Note, Recorder, object, reason};
 use crate::fencing::Fence;
 use crate::metrics::ActuatorMetrics;
 use crate::metrics::node_pools::{costs, price};
-use crate::metrics::view::{ClusterView, Sources, pool_of};
+use crate::metrics::view::{ClusterView, Sources};
 use crate::state::proposals::{PoolReport, Proposals};
 use crate::state::unexecuted::Unexecuted;
 use plimsoll_model::identity::NodeName;
@@ -65,7 +65,7 @@ impl ShadowReport {
         let mut prices: BTreeMap<&str, (String, MicroUsdPerHour)> = BTreeMap::new();
         for claim in &view.claims {
             if let (Some(node), Some(price)) = (claim.node_name(), price(&view, claim)) {
-                prices.insert(node, (pool_of(claim.metadata.labels.as_ref()).to_owned(), price));
+                prices.insert(node, (claim.node_pool().to_owned(), price));
             }
         }
         let pools = view.pools.iter().filter_map(|pool| pool.metadata.name.clone());

@@ -79,7 +79,7 @@ impl ClaimMetrics {
 
     /// Counts a created claim. `replaces` is the reason of the removal that waits for it.
     pub fn created(&self, claim: &NodeClaim, replaces: Option<DisruptionReason>) {
-        let pool = pool_of(claim.metadata.labels.as_ref());
+        let pool = claim.node_pool();
         let reason = replaces.map_or("provisioned", disruption_name);
         let annotations = claim.metadata.annotations.as_ref();
         let relaxed =

@@ -1,6 +1,6 @@
 //! Metrics of NodePools: limits, usage, cost and budgets.
 
-use super::view::{ClusterView, pool_of, resource_type, units};
+use super::view::{ClusterView, resource_type, units};
 use crate::nodes::is_ready;
 use crate::state::capacity::{capacity, shown};
 use k8s_openapi::api::core::v1::Node;
@@ -105,7 +105,7 @@ fn sums(view: &ClusterView) -> BTreeMap<String, PoolSums> {
         view.nodes.iter().filter_map(|node| Some((provider(node)?, &**node))).collect();
     let mut sums: BTreeMap<String, PoolSums> = BTreeMap::new();
     for claim in &view.claims {
-        let pool = pool_of(claim.metadata.labels.as_ref());
+        let pool = claim.node_pool();
         if pool.is_empty() {
             continue;
         }

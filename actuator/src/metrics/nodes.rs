@@ -101,7 +101,7 @@ impl NodeMetrics {
 
     /// Counts a completed drain.
     pub fn drained(&self, claim: &NodeClaim) {
-        self.drained.with_label_values(&[pool_of(claim.metadata.labels.as_ref())]).inc();
+        self.drained.with_label_values(&[claim.node_pool()]).inc();
     }
 
     /// Counts a Node that is gone at `now`.

@@ -17,7 +17,7 @@ use kube::ResourceExt;
 use plimsoll_api::condition::node_claim::{CONDITIONS, CONSOLIDATABLE, DRIFTED, INITIALIZED, LAUNCHED};
 use plimsoll_api::condition::{self, Moment, Status};
 use plimsoll_api::{EC2NodeClass, NodeClaim, NodePool, Pod};
-use plimsoll_model::names::{annotation, label};
+use plimsoll_model::names::annotation;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -84,7 +84,7 @@ fn candidates(deps: &NodePoolStatus, on_nodes: &mut PodsOnNodes) -> Vec<Candidat
     live.retain(|claim| claim.metadata.deletion_timestamp.is_none() && readable(claim));
     deps.pod_events.keep(live.iter().filter_map(|claim| claim.metadata.uid.as_deref()));
     let candidate = |claim: Arc<NodeClaim>| {
-        let pool = claim.labels().get(label::NODE_POOL).and_then(|name| pools.get(name)).cloned();
+        let pool = pools.get(claim.node_pool()).cloned();
         let class = classes.get(&claim.spec.node_class_ref.name).cloned();
         let pods = claim.node_name().and_then(|node| on_nodes.hashes.get(node).copied()).unwrap_or_default();
         let version = (

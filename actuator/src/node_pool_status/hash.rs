@@ -2,7 +2,6 @@
 
 use crate::drift_hash::DriftHash;
 use crate::io::{ObjectPart, WriteError};
-use crate::metrics::view::pool_of;
 use crate::node_pool_status::NodePoolStatus;
 use kube::ResourceExt;
 use plimsoll_api::{NodePool, hash};
@@ -12,7 +11,7 @@ use plimsoll_model::names::annotation;
 pub(super) async fn mark(deps: &NodePoolStatus, pool: &NodePool) -> Result<(), WriteError> {
     let claims = || {
         let (name, mut claims) = (pool.name_any(), deps.stores.claims.state());
-        claims.retain(|claim| pool_of(claim.metadata.labels.as_ref()) == name);
+        claims.retain(|claim| claim.node_pool() == name);
         claims
     };
     current(pool).carry_over_claims(&deps.writes, pool, claims).await?;

@@ -2,7 +2,6 @@
 
 use super::Removals;
 use crate::events::{Note, object, reason};
-use crate::metrics::view::pool_of;
 use crate::pods;
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -19,7 +18,7 @@ pub(super) fn publish(deps: &Removals) {
     let claims = deps.stores.claims.state();
     let mut by_pool: BTreeMap<&str, Vec<&NodeClaim>> = BTreeMap::new();
     for claim in &claims {
-        by_pool.entry(pool_of(claim.metadata.labels.as_ref())).or_default().push(claim);
+        by_pool.entry(claim.node_pool()).or_default().push(claim);
     }
     let is_empty = |claim: &NodeClaim| !deps.stores.pods_of(claim).iter().any(|pod| pods::is_reschedulable(pod));
     let pools: Vec<Arc<NodePool>> = deps.stores.pools.state();

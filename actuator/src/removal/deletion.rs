@@ -5,7 +5,6 @@ use crate::events::{Note, object, reason};
 use crate::io::{UpdateResult, WriteError};
 use crate::ledger::Removal;
 use crate::metrics::node_claims::disruption_name;
-use crate::metrics::view::pool_of;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use plimsoll_api::NodeClaim;
@@ -51,7 +50,7 @@ pub(super) fn report_deleted(deps: &Removals, claim: &NodeClaim, node: Option<&N
     if let Some(node) = node {
         deps.events.publish(Note::normal(object(node), reason::DISRUPTION_TERMINATING, message.as_str()));
     }
-    let pool = deps.stores.pools.get(pool_of(claim.metadata.labels.as_ref()));
+    let pool = deps.stores.pools.get(claim.node_pool());
     let metrics = &deps.metrics;
     metrics.claims.disrupted(claim, disruption_name(command.reason), pool.as_deref(), command.pods.len());
     post_removed(deps, name, command);

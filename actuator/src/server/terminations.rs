@@ -4,7 +4,6 @@
 use super::Leader;
 use crate::launch::admit::wire_reason;
 use crate::ledger::{Outcome as LedgerOutcome, PlanContext};
-use crate::metrics::view::pool_of;
 use crate::pacing::until;
 use crate::removal::{self, RemovalDecision};
 use futures::{StreamExt, stream};
@@ -100,7 +99,7 @@ async fn admit(deps: &Leader, job: Job) {
     let (status, reason, message, claim) = match decision {
         RemovalDecision::Admitted(admitted) => match removal::begin(&deps.removals, &admitted).await {
             Ok(()) => {
-                let pool = pool_of(admitted.claim.metadata.labels.as_ref());
+                let pool = admitted.claim.node_pool();
                 deps.metrics.disruption.admitted(pool, termination.reason, !replacements.is_empty());
                 (OutcomeStatus::Accepted, None, String::new(), Some(admitted.claim.name_any()))
             }

@@ -3,7 +3,6 @@
 
 use super::{POLL_INTERVAL, Stage, TerminationFlow, condition_of};
 use crate::io::WriteError;
-use crate::metrics::view::pool_of;
 use jiff::{SignedDuration, Timestamp};
 use plimsoll_api::condition::Status;
 use plimsoll_api::condition::node_claim::{DRAINED, INSTANCE_TERMINATING};
@@ -18,7 +17,7 @@ impl TerminationFlow<'_> {
     /// Drained has the time of the drain, so that another leader waits no longer.
     pub(super) async fn outlive_drain(&self, deadline: Option<Timestamp>) -> Result<Stage, WriteError> {
         let (deps, claim) = (self.deps, &*self.subject.claim);
-        let pool = deps.stores.pools.get(pool_of(claim.metadata.labels.as_ref()));
+        let pool = deps.stores.pools.get(claim.node_pool());
         // An invalid delay is in the condition of the NodePool.
         let delay = pool.and_then(|pool| termination_delay(&pool.metadata).ok()).unwrap_or_default();
         let is_true = |name: &str| condition_of(claim, name).filter(|(status, _)| status == "True");

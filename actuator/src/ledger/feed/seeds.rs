@@ -45,10 +45,9 @@ pub fn seed(claim: &NodeClaim, node: Option<&Node>) -> ClaimSeed {
     let (metadata, capacity) = (&claim.metadata, capacity(claim, node));
     let has = |key: &str| metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(key));
     let may_have_instance = claim.provider_id().is_some() || has(annotation::LAUNCH_GROUP);
-    let pool = metadata.labels.as_ref().and_then(|labels| labels.get(label::NODE_POOL)).cloned().unwrap_or_default();
     ClaimSeed {
         name: metadata.name.clone().unwrap_or_default(),
-        pool: NodePoolName(pool),
+        pool: NodePoolName::from(claim.node_pool()),
         annotations: metadata.annotations.clone().unwrap_or_default(),
         labels: owned(&borrowed_labels(claim, node)),
         node: claim.node_name().map(|name| NodeName(name.to_owned())),
