@@ -22,7 +22,7 @@ use plimsoll_runtime::clock::Clock;
 pub use step::{LAUNCH_TIMEOUT, Observation, REGISTRATION_TIMEOUT, Step, TimedOut, next};
 
 use crate::clock::Timestamped;
-use crate::controller_loop::{Candidate, ControllerLoop, Requeue};
+use crate::controller_loop::{Candidate, ControllerLoop, Requeue, version_of};
 use absent_pools::AbsentPools;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
@@ -34,7 +34,6 @@ use plimsoll_model::identity::NodeName;
 use plimsoll_model::names::{TERMINATION_FINALIZER, label};
 use plimsoll_model::snapshot::DisruptionReason;
 use std::collections::BTreeSet;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -99,17 +98,14 @@ fn candidates(deps: &Lifecycle, absent_pools: &mut AbsentPools) -> Vec<Candidate
     let named = live.iter().filter_map(|(claim, nodes)| node_pool(claim, nodes));
     absent_pools.observe(named, &planned_pools(&deps.stores));
     let candidate = |(claim, nodes): (Arc<NodeClaim>, Vec<Arc<Node>>)| {
-        let mut hasher = DefaultHasher::new();
         let has_pool = node_pool(&claim, &nodes).is_some_and(|pool| !absent_pools.is_gone(pool));
-        (&claim.metadata.resource_version, has_pool).hash(&mut hasher);
         // Heartbeats of an initialized claim's Node do not trigger a reconcile.
-        if is_settled(&claim) {
-            NodeState::of(&claim, &nodes).hash(&mut hasher);
-        } else {
-            nodes.iter().for_each(|node| node.metadata.resource_version.hash(&mut hasher));
-        }
+        let settled = is_settled(&claim).then(|| NodeState::of(&claim, &nodes));
+        let unsettled = nodes.iter().filter(|_| settled.is_none());
+        let unsettled: Vec<_> = unsettled.map(|node| &node.metadata.resource_version).collect();
+        let version = version_of(&(&claim.metadata.resource_version, has_pool, settled, unsettled));
         let input = ClaimWithNodes { claim, nodes, has_pool };
-        Candidate { key: input.claim.name_any(), version: Some(hasher.finish()), input }
+        Candidate { key: input.claim.name_any(), version: Some(version), input }
     };
     live.into_iter().map(candidate).collect()
 }

@@ -1,7 +1,7 @@
 //! The removals to look at, and what a look depends on.
 
 use super::Removals;
-use crate::controller_loop::Candidate;
+use crate::controller_loop::{Candidate, version_of};
 use crate::ledger::Removal;
 use crate::nodes::taints;
 use crate::termination::is_disrupted;
@@ -9,7 +9,6 @@ use kube::ResourceExt;
 use plimsoll_api::NodeClaim;
 use plimsoll_model::names::annotation;
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 /// Claims with a command, written or only admitted, and claims whose node has the disruption taint without a command.
@@ -70,13 +69,10 @@ impl Versions {
             .map(|name| name.as_str())
             .collect();
         let of_node = |name: &str| {
-            let mut hasher = DefaultHasher::new();
-            let node = deps.stores.nodes.get(name);
-            node.as_ref().map(|node| &node.metadata.resource_version).hash(&mut hasher);
-            for pod in deps.stores.pods.on_node(name) {
-                (&pod.metadata.uid, &pod.metadata.resource_version).hash(&mut hasher);
-            }
-            (name.to_owned(), hasher.finish())
+            let (node, pods) = (deps.stores.nodes.get(name), deps.stores.pods.on_node(name));
+            let node = node.as_ref().map(|node| &node.metadata.resource_version);
+            let pods: Vec<_> = pods.iter().map(|pod| (&pod.metadata.uid, &pod.metadata.resource_version)).collect();
+            (name.to_owned(), version_of(&(node, pods)))
         };
         let nodes = names.into_iter().map(of_node).collect();
         let actions: BTreeSet<&str> =
@@ -94,18 +90,13 @@ impl Versions {
     }
 
     fn of(&self, deps: &Removals, claim: &NodeClaim, command: &Removal) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        claim.metadata.resource_version.hash(&mut hasher);
-        for node in command.rooms.keys().chain([&command.node]) {
-            self.nodes.get(node.as_str()).hash(&mut hasher);
-        }
-        for budget in command.evictions.keys() {
-            self.budgets.get(budget).hash(&mut hasher);
-        }
-        for action in &command.replacements {
-            self.replacements.get(&action.0).hash(&mut hasher);
-            deps.ledger.read(|ledger| ledger.is_under_way(action)).hash(&mut hasher);
-        }
-        hasher.finish()
+        let nodes = command.rooms.keys().chain([&command.node]);
+        let nodes: Vec<_> = nodes.map(|node| self.nodes.get(node.as_str())).collect();
+        let budgets: Vec<_> = command.evictions.keys().map(|budget| self.budgets.get(budget)).collect();
+        let is_under_way = |action| deps.ledger.read(|ledger| ledger.is_under_way(action));
+        let replacements = command.replacements.iter();
+        let replacements: Vec<_> =
+            replacements.map(|action| (self.replacements.get(&action.0), is_under_way(action))).collect();
+        version_of(&(&claim.metadata.resource_version, nodes, budgets, replacements))
     }
 }
