@@ -19,7 +19,7 @@ pub(crate) use rate_limiter::Action;
 pub use rate_limiter::RateLimiter;
 pub use reads::{ReadError, Reads};
 pub(crate) use terminate::TerminateResult;
-pub(crate) use writes::{ObjectPart, add_finalizer, may_have_happened};
+pub(crate) use writes::{ObjectPart, add_finalizer, has_finalizer, may_have_happened};
 pub use writes::{UpdateResult, WriteError, Writes};
 
 use crate::fencing::Fence;

@@ -23,7 +23,7 @@ use crate::events::{Note, Recorder, object, reason};
 use crate::fencing::Fence;
 use crate::interruption;
 use crate::interruption::DrainDelay;
-use crate::io::{CloudCalls, CloudReads, ObjectPart, UpdateResult, WriteError, Writes};
+use crate::io::{CloudCalls, CloudReads, ObjectPart, UpdateResult, WriteError, Writes, has_finalizer};
 use crate::ledger::handle::LedgerHandle;
 use crate::metrics::ActuatorMetrics;
 use crate::nodes;
@@ -115,7 +115,7 @@ pub async fn run(deps: Termination, stop: CancellationToken) {
 }
 
 fn candidates(deps: &Termination) -> Vec<Candidate<TerminatingClaim>> {
-    let is_ours = |node: &Node| node.finalizers().iter().any(|name| name == TERMINATION_FINALIZER);
+    let is_ours = |node: &Node| has_finalizer(node, TERMINATION_FINALIZER);
     let nodes = deps.stores.nodes.state();
     let deleted = nodes.iter().filter(|node| node.metadata.deletion_timestamp.is_some() && is_ours(node));
     let deleted: BTreeSet<&str> = deleted.filter_map(|node| node.spec.as_ref()?.provider_id.as_deref()).collect();
@@ -141,7 +141,7 @@ async fn reconcile(deps: Termination, shared: Arc<Shared>, subject: TerminatingC
         return Ok(Some(POLL_INTERVAL));
     }
     deps.ledger.with(|ledger| ledger.deleting(&claim.name_any()));
-    if !claim.finalizers().iter().any(|finalizer| finalizer == TERMINATION_FINALIZER) {
+    if !has_finalizer(claim, TERMINATION_FINALIZER) {
         return Ok(None);
     }
     let flow = TerminationFlow { deps: &deps, shared: &shared, subject: &subject };
@@ -240,8 +240,7 @@ impl TerminationFlow<'_> {
         if let UpdateResult::Gone = self.deps.writes.update(node, ObjectPart::Main, taint_and_exclude).await? {
             return Ok(false);
         }
-        let is_ours = node.finalizers().iter().any(|finalizer| finalizer == TERMINATION_FINALIZER);
-        if is_ours && node.metadata.deletion_timestamp.is_none() {
+        if has_finalizer(node, TERMINATION_FINALIZER) && node.metadata.deletion_timestamp.is_none() {
             self.deps.writes.delete(node, None).await?;
         }
         if let Some(deadline) = deadline {

@@ -314,11 +314,15 @@ impl Writes {
     }
 }
 
+/// Whether an object has a finalizer.
+pub(crate) fn has_finalizer(object: &impl Resource, finalizer: &str) -> bool {
+    object.meta().finalizers.iter().flatten().any(|existing| existing == finalizer)
+}
+
 /// Puts a finalizer on an object, unless it is there.
 pub(crate) fn add_finalizer(object: &mut impl Resource, finalizer: &str) {
-    let finalizers = object.meta_mut().finalizers.get_or_insert_default();
-    if !finalizers.iter().any(|existing| existing == finalizer) {
-        finalizers.push(finalizer.to_owned());
+    if !has_finalizer(object, finalizer) {
+        object.meta_mut().finalizers.get_or_insert_default().push(finalizer.to_owned());
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::profile;
 use crate::events::{Note, object, reason};
-use crate::io::{ObjectPart, WriteError};
+use crate::io::{ObjectPart, WriteError, has_finalizer};
 use crate::launch_template;
 use crate::node_class::controller::NodeClasses;
 use kube::ResourceExt;
@@ -26,7 +26,7 @@ pub(super) fn claims_of(deps: &NodeClasses, class: &EC2NodeClass) -> Vec<Arc<Nod
 
 /// Deletes the AWS resources of a class that is being deleted, once no claim uses it. Returns whether it is done.
 pub(super) async fn finalize(deps: &NodeClasses, class: &EC2NodeClass) -> Result<bool, WriteError> {
-    if !class.finalizers().iter().any(|finalizer| finalizer == EC2_NODE_CLASS_FINALIZER) {
+    if !has_finalizer(class, EC2_NODE_CLASS_FINALIZER) {
         return Ok(true);
     }
     let claims = claims_of(deps, class);

@@ -5,7 +5,7 @@ use super::instances::InstancePhase;
 use super::{POLL_INTERVAL, Shared, drain, live_pods, taint_and_exclude};
 use crate::clock::Timestamped;
 use crate::controller_loop::{Candidate, ControllerLoop, Requeue};
-use crate::io::{ObjectPart, WriteError};
+use crate::io::{ObjectPart, WriteError, has_finalizer};
 use crate::metrics::view::label_of;
 use crate::nodes;
 use crate::stores::WatchedKind;
@@ -33,8 +33,7 @@ pub(super) async fn run(deps: &Termination, shared: &Arc<Shared>, stop: &Cancell
 
 fn candidates(deps: &Termination) -> Vec<Candidate<Orphan>> {
     let is_going = |node: &Arc<Node>| {
-        node.metadata.deletion_timestamp.is_some()
-            && node.finalizers().iter().any(|finalizer| finalizer == TERMINATION_FINALIZER)
+        node.metadata.deletion_timestamp.is_some() && has_finalizer(&**node, TERMINATION_FINALIZER)
     };
     let going: Vec<Arc<Node>> = deps.stores.nodes.state().into_iter().filter(is_going).collect();
     let owned = |node: &Arc<Node>| {
