@@ -4,9 +4,14 @@ use k8s_openapi::api::core::v1::{Node, Taint};
 use plimsoll_api::node_claim;
 pub(crate) use plimsoll_snapshot::is_ready;
 
+/// The instance of the Node, as its provider names it.
+pub(crate) fn provider_id(node: &Node) -> Option<&str> {
+    node.spec.as_ref()?.provider_id.as_deref()
+}
+
 /// The EC2 instance of the Node.
 pub(crate) fn instance_id(node: &Node) -> Option<&str> {
-    node.spec.as_ref()?.provider_id.as_deref().and_then(node_claim::instance_id)
+    provider_id(node).and_then(node_claim::instance_id)
 }
 
 /// The taints of the Node.

@@ -8,6 +8,7 @@ mod view;
 pub use view::{CachedObjects, Cursor, Delta};
 
 use crate::guarded::Guarded;
+use crate::nodes;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -219,6 +220,11 @@ impl Stores {
     /// The Nodes of a claim's instance, by name. There may be two, as after a kubelet was renamed.
     pub(crate) fn nodes_of(&self, claim: &NodeClaim) -> Vec<Arc<Node>> {
         claim.provider_id().map(|id| self.nodes.with_provider_id(id)).unwrap_or_default()
+    }
+
+    /// The claims of a Node's instance, by name.
+    pub(crate) fn claims_of(&self, node: &Node) -> Vec<Arc<NodeClaim>> {
+        nodes::provider_id(node).map(|id| self.claims.with_provider_id(id)).unwrap_or_default()
     }
 
     /// The pods on the Node of a claim, which the claim's status names.

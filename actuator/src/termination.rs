@@ -118,7 +118,7 @@ fn candidates(deps: &Termination) -> Vec<Candidate<TerminatingClaim>> {
     let is_ours = |node: &Node| has_finalizer(node, TERMINATION_FINALIZER);
     let nodes = deps.stores.nodes.state();
     let deleted = nodes.iter().filter(|node| node.metadata.deletion_timestamp.is_some() && is_ours(node));
-    let deleted: BTreeSet<&str> = deleted.filter_map(|node| node.spec.as_ref()?.provider_id.as_deref()).collect();
+    let deleted: BTreeSet<&str> = deleted.filter_map(|node| nodes::provider_id(node)).collect();
     let claims = deps.stores.claims.state().into_iter().filter(|claim| {
         let node_deleted = claim.provider_id().is_some_and(|id| deleted.contains(id));
         // Its pods are planned elsewhere: it must not stay if its deletion failed.

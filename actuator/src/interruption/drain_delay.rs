@@ -128,10 +128,8 @@ fn is_in_service(stores: &Stores, name: &NodeName) -> bool {
     let Some(node) = stores.nodes.get(name.as_str()) else {
         return stores.claims.get(name.as_str()).as_ref().is_some_and(takes_pods);
     };
-    let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
     // A node of others has no claim.
-    let claims = id.map(|id| stores.claims.with_provider_id(id)).unwrap_or_default();
-    node.metadata.deletion_timestamp.is_none() && claims.iter().all(takes_pods)
+    node.metadata.deletion_timestamp.is_none() && stores.claims_of(&node).iter().all(takes_pods)
 }
 
 /// Whether the pods fit on existing nodes. `None` if the check failed.

@@ -5,6 +5,7 @@ use super::{Lifecycle, REGISTRATION_TIMEOUT, RETRY, node};
 use crate::controller_loop::Requeue;
 use crate::events::{Note, object, reason};
 use crate::io::{ObjectPart, WriteError};
+use crate::nodes;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use parking_lot::Mutex;
@@ -108,10 +109,7 @@ impl MissingNodes {
 /// Whether a live read finds the claim's Node, or one without providerID, which the cloud controller may write later.
 async fn has_live_node(deps: &Lifecycle, claim: &NodeClaim) -> Result<bool, WriteError> {
     let (Some(name), Some(id)) = (claim.node_name(), claim.provider_id()) else { return Ok(true) };
-    let may_be_its = |node: &Node| {
-        let found = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
-        found.is_none_or(|found| found.is_empty() || found == id)
-    };
+    let may_be_its = |node: &Node| nodes::provider_id(node).is_none_or(|found| found.is_empty() || found == id);
     match deps.writes.read_node(name).await {
         Ok(node) => Ok(node.is_some_and(|node| may_be_its(&node))),
         // The watch cache leaves it out, too.

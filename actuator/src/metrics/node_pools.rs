@@ -1,7 +1,7 @@
 //! Metrics of NodePools: limits, usage, cost and budgets.
 
 use super::view::{ClusterView, resource_type, units};
-use crate::nodes::is_ready;
+use crate::nodes::{is_ready, provider_id};
 use crate::state::capacity::{capacity, shown};
 use k8s_openapi::api::core::v1::Node;
 use plimsoll_api::budget::DisruptionReason;
@@ -100,9 +100,8 @@ pub(crate) fn costs(view: &ClusterView) -> BTreeMap<String, MicroUsdPerHour> {
 }
 
 fn sums(view: &ClusterView) -> BTreeMap<String, PoolSums> {
-    let provider = |node: &Node| node.spec.as_ref().and_then(|spec| spec.provider_id.clone());
-    let nodes: BTreeMap<String, &Node> =
-        view.nodes.iter().filter_map(|node| Some((provider(node)?, &**node))).collect();
+    let nodes: BTreeMap<&str, &Node> =
+        view.nodes.iter().filter_map(|node| Some((provider_id(node)?, &**node))).collect();
     let mut sums: BTreeMap<String, PoolSums> = BTreeMap::new();
     for claim in &view.claims {
         let pool = claim.node_pool();

@@ -1,6 +1,7 @@
 //! Metrics of Nodes.
 
 use super::view::{ClusterView, label_of, pool_of, resource_type, seconds_between, units};
+use crate::nodes::provider_id;
 use crate::state::capacity::amounts;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Node};
@@ -156,8 +157,7 @@ impl NodeMetrics {
         samples: &mut Samples,
     ) -> Resources {
         let status = node.status.as_ref();
-        let provider = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()).unwrap_or_default();
-        let managed = claims.contains_key(provider);
+        let managed = provider_id(node).is_some_and(|id| claims.contains_key(id));
         let mut labels = Labels::default();
         labels.push("node_name", node.metadata.name.as_deref().unwrap_or_default());
         labels.push("phase", status.and_then(|status| status.phase.as_deref()).unwrap_or_default());

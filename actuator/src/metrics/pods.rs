@@ -1,6 +1,7 @@
 //! Metrics of pods: what state they are in, and how long they waited.
 
 use super::view::{ClusterView, label_of, pool_of, seconds_between};
+use crate::nodes::provider_id;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use parking_lot::Mutex;
@@ -169,7 +170,7 @@ impl PodMetrics {
         let planned = self.planned.lock();
         for pod in &view.pods {
             let node = pod.node_name.as_deref().and_then(|name| nodes.get(name)).copied();
-            let provider = node.and_then(|node| node.spec.as_ref()?.provider_id.as_deref());
+            let provider = node.and_then(provider_id);
             let managed = provider.is_some_and(|id| claims.contains_key(id));
             samples.put(&self.state, &state_labels(pod, node, managed), 1.0);
             let Some(created) = &pod.metadata.creation_timestamp else { continue };

@@ -4,7 +4,7 @@ use super::{Removals, blocked_pools};
 use crate::clock::Timestamped;
 use crate::events::{Note, object, reason};
 use crate::pacing::interval_passed;
-use crate::pods;
+use crate::{nodes, pods};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use plimsoll_api::{NodeClaim, Pod};
@@ -54,8 +54,8 @@ fn pass(deps: &Removals, last: &str) -> String {
         claims.iter().filter_map(|claim| Some((claim.provider_id()?, claim))).collect();
     let nodes = deps.stores.nodes.state();
     let with_claims = nodes.iter().filter_map(|node| {
-        let id = node.spec.as_ref()?.provider_id.as_deref()?;
-        Some((node.name_any(), (node, *claims.get(id)?)))
+        let claim = claims.get(nodes::provider_id(node)?)?;
+        Some((node.name_any(), (node, *claim)))
     });
     let (chosen, end) = next_ones(with_claims, last);
     let pods = chosen.keys().flat_map(|node| deps.stores.pods.on_node(node));

@@ -3,7 +3,7 @@
 use super::Removals;
 use crate::controller_loop::{Candidate, version_of};
 use crate::ledger::Removal;
-use crate::nodes::taints;
+use crate::nodes::{provider_id, taints};
 use crate::termination::is_disrupted;
 use kube::ResourceExt;
 use plimsoll_api::NodeClaim;
@@ -22,7 +22,7 @@ pub(super) fn candidates(deps: &Removals) -> Vec<Candidate<Arc<NodeClaim>>> {
     let stray: BTreeSet<&str> = nodes
         .iter()
         .filter(|node| node.metadata.deletion_timestamp.is_none() && is_disrupted(taints(node)))
-        .filter_map(|node| node.spec.as_ref()?.provider_id.as_deref())
+        .filter_map(|node| provider_id(node))
         .collect();
     let admitted: BTreeMap<String, Removal> = deps
         .ledger

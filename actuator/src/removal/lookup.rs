@@ -3,7 +3,7 @@
 use super::Removals;
 use super::facts::RemovalObjects;
 use crate::clock::Timestamped;
-use crate::{guarded, pods};
+use crate::{guarded, nodes, pods};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use plimsoll_api::condition::node_claim::{DRAINED, INITIALIZED};
@@ -64,7 +64,7 @@ pub(super) fn node_of(deps: &Removals, claim: &NodeClaim) -> Option<Arc<Node>> {
 /// The claim of a node, and the Node.
 pub(super) fn claim_of(deps: &Removals, name: &NodeName) -> Option<(Arc<NodeClaim>, Arc<Node>)> {
     let node = deps.stores.nodes.get(name.as_str())?;
-    let claim = deps.stores.claims.with_provider_id(node.spec.as_ref()?.provider_id.as_deref()?).into_iter().next()?;
+    let claim = deps.stores.claims_of(&node).into_iter().next()?;
     Some((claim, node))
 }
 
@@ -157,14 +157,14 @@ pub(super) fn removal_objects<'a>(
     let names: BTreeSet<&str> = to.chain([node]).map(NodeName::as_str).collect();
     let stores = &deps.stores;
     let nodes: Vec<Node> = names.iter().filter_map(|name| stores.nodes.get(name)).map(Arc::unwrap_or_clone).collect();
-    let ids: BTreeSet<&str> = nodes.iter().filter_map(|node| node.spec.as_ref()?.provider_id.as_deref()).collect();
+    let ids: BTreeSet<&str> = nodes.iter().filter_map(nodes::provider_id).collect();
     let claims = ids.iter().flat_map(|id| stores.claims.with_provider_id(id));
     let mut claims: Vec<NodeClaim> = claims.map(Arc::unwrap_or_clone).collect();
     claims.sort_by_key(ResourceExt::name_any);
     let mut expected: BTreeMap<NodeName, Resources> = BTreeMap::new();
     for claim in &claims {
         let id = claim.provider_id();
-        let of_claim = |node: &&Node| node.spec.as_ref().is_some_and(|spec| spec.provider_id.as_deref() == id);
+        let of_claim = |node: &&Node| nodes::provider_id(node) == id;
         if let Some(name) = nodes.iter().find(of_claim).and_then(|node| node.metadata.name.clone()) {
             let requests = requests_of_expected_pods(deps, &claim.name_any(), &name, node);
             expected.insert(NodeName(name), requests);

@@ -1,6 +1,7 @@
 //! Indices of the watch cache: the pods of a node, the pod of a UID, and the Node or NodeClaim of an instance.
 
 use super::{CachedObjects, Cursor};
+use crate::nodes;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Resource;
@@ -39,7 +40,7 @@ impl Indexed for Pod {
 impl Indexed for Node {
     /// The providerID. Two Nodes may have the same, as after a kubelet was renamed.
     fn group(&self) -> Option<&str> {
-        self.spec.as_ref()?.provider_id.as_deref().filter(|id| !id.is_empty())
+        nodes::provider_id(self).filter(|id| !id.is_empty())
     }
 }
 

@@ -36,11 +36,7 @@ fn candidates(deps: &Termination) -> Vec<Candidate<Orphan>> {
         node.metadata.deletion_timestamp.is_some() && has_finalizer(&**node, TERMINATION_FINALIZER)
     };
     let going: Vec<Arc<Node>> = deps.stores.nodes.state().into_iter().filter(is_going).collect();
-    let owned = |node: &Arc<Node>| {
-        let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
-        id.is_some_and(|id| !deps.stores.claims.with_provider_id(id).is_empty())
-    };
-    let orphans = going.into_iter().filter(|node| !owned(node));
+    let orphans = going.into_iter().filter(|node| deps.stores.claims_of(node).is_empty());
     orphans
         .map(|node| {
             let pods = deps.stores.pods.on_node(&node.name_any());

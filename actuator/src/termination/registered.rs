@@ -3,6 +3,7 @@
 
 use super::{POLL_INTERVAL, Termination, TerminationFlow, condition_of};
 use crate::io::WriteError;
+use crate::nodes;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
@@ -57,7 +58,7 @@ impl NodeReads {
                 return Ok(*found);
             }
         }
-        let is_its = |node: &Node| node.spec.as_ref().is_some_and(|spec| spec.provider_id.as_deref() == Some(id));
+        let is_its = |node: &Node| nodes::provider_id(node) == Some(id);
         let found = match deps.writes.read_node(name).await {
             Ok(node) => node.is_some_and(|node| is_its(&node) && is_registered(&node)),
             // The watch cache leaves it out too, so that it would keep the claim for ever.

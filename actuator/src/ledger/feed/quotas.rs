@@ -2,6 +2,7 @@
 
 use super::Sources;
 use crate::ledger::UnmanagedNode;
+use crate::nodes::{provider_id, taints};
 use k8s_openapi::api::core::v1::Node;
 use plimsoll_api::{CapacityQuota as ApiQuota, NodeClaim};
 use plimsoll_model::identity::NodeName;
@@ -65,15 +66,12 @@ fn unmanaged_nodes(claims: &[Arc<NodeClaim>], nodes: &[Arc<Node>]) -> BTreeMap<N
     let names: BTreeSet<&str> = claims.iter().filter_map(|claim| claim.node_name()).collect();
     let providers: BTreeSet<&str> = claims.iter().filter_map(|claim| claim.provider_id()).collect();
     let is_unmanaged = |node: &Arc<Node>| {
-        let spec = node.spec.as_ref();
-        let provider = spec.and_then(|spec| spec.provider_id.as_deref());
-        let mut taints = spec.iter().flat_map(|spec| spec.taints.iter().flatten());
         let labels = node.metadata.labels.as_ref();
         let has = |key: &str| labels.is_some_and(|labels| labels.contains_key(key));
         let starts = has(label::NODE_POOL) && !has(label::REGISTERED);
         !names.contains(node.metadata.name.as_deref().unwrap_or_default())
-            && !provider.is_some_and(|id| providers.contains(id))
-            && !taints.any(|one| one.key == taint::UNREGISTERED)
+            && !provider_id(node).is_some_and(|id| providers.contains(id))
+            && !taints(node).iter().any(|one| one.key == taint::UNREGISTERED)
             && !starts
     };
     let unmanaged = nodes.iter().filter(|node| is_unmanaged(node)).map(|node| {
