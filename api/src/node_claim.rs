@@ -263,6 +263,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_condition_is_set_for_the_generation_of_the_claim() {
+        let mut claim = NodeClaim::new("a", NodeClaimSpec::default());
+        claim.metadata.generation = Some(3);
+        let status = condition::Status::True;
+        claim.set_condition(Timestamp::UNIX_EPOCH, condition::node_claim::DRIFTED, status, "Why", "text");
+        let set = claim.true_condition(condition::node_claim::DRIFTED).unwrap();
+        assert_eq!((set.observed_generation, set.reason.as_str(), set.message.as_str()), (Some(3), "Why", "text"));
+        assert!(condition::get(claim.conditions(), condition::READY).is_some());
+    }
+
+    #[test]
+    fn a_claim_tells_its_node_pool() {
+        let mut claim = NodeClaim::new("a", NodeClaimSpec::default());
+        assert_eq!(claim.node_pool(), "");
+        claim.metadata.labels = Some([(label::NODE_POOL.to_owned(), "general".to_owned())].into());
+        assert_eq!(claim.node_pool(), "general");
+    }
+
+    #[test]
     fn instance_id_is_the_last_path_segment() {
         assert_eq!(instance_id("aws:///us-west-2a/i-0abc"), Some("i-0abc"));
         assert_eq!(instance_id("kwok://node"), None);

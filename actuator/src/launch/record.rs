@@ -188,6 +188,17 @@ mod tests {
     }
 
     #[test]
+    fn a_claim_that_is_marked_or_being_deleted_is_leaving() {
+        let mut claims = vec![plain("a", None)];
+        assert!(!is_leaving(&claims[0]));
+        claims[0].metadata.deletion_timestamp =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::UNIX_EPOCH));
+        let marked = |key: &str| claim("a", [(key.to_owned(), String::new())].into(), None);
+        claims.extend([annotation::REMOVAL, annotation::INTERRUPTED].map(marked));
+        assert!(claims.iter().all(is_leaving));
+    }
+
+    #[test]
     fn what_is_written_to_a_claim_is_read() {
         let mut claim = plain("a", Some("aws:///z/i-1"));
         assert_eq!((instance(&claim), placement_group(&claim), epoch_of(&claim)), (Some("i-1"), None, None));
