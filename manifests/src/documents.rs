@@ -11,6 +11,16 @@ const MAX_DEPTH: usize = 128;
 
 /// What the YAML library advises programmers to do about a repeated key.
 const LIBRARY_ADVICE: &str = ", set DuplicateKeyPolicy in Options if acceptable";
+/// Parts of messages that the YAML library writes for programmers, and what they mean for users. The first one counts.
+const MEANINGS: [(&str, &str); 7] = [
+    ("multiple YAML documents", "the document has ended with `...`; the next one must begin with `---`"),
+    ("recursive references", "an anchor is used within its own value"),
+    ("breached: Depth", "nested too deeply"),
+    ("recursion limit", "nested too deeply"),
+    ("budget breached", "too many values with aliases and merge keys"),
+    ("alias replay", "too many values with aliases and merge keys"),
+    ("expected string scalar", "the key of a mapping must be a string"),
+];
 /// What to do if the line has a Go template.
 const TEMPLATE_ADVICE: &str =
     "; a Go template must be rendered first, such as a Helm chart with `helm template`, or quoted";
@@ -105,13 +115,22 @@ fn yaml(part: &Part) -> Result<Value, String> {
         let text = error.without_snippet().to_string();
         let Some(location) = error.location() else { return format!("not YAML: {text}") };
         let (line, column) = (location.line(), location.column());
-        let message = text.replace(&format!(" at line {line}, column {column}"), "").replace(LIBRARY_ADVICE, "");
+        let message = for_users(&text.replace(&format!(" at line {line}, column {column}"), ""));
         let line = usize::try_from(line).unwrap_or(usize::MAX);
         let is_template = part.text.lines().nth(line.saturating_sub(1)).is_some_and(|line| line.contains("{{"));
         let advice = if is_template { TEMPLATE_ADVICE } else { "" };
         let line = line.saturating_add(part.lines_before);
         format!("not YAML: line {line}, column {column}: {message}{advice}")
     })
+}
+
+/// A message of the YAML library without what concerns only programmers.
+fn for_users(message: &str) -> String {
+    if let Some((_, meaning)) = MEANINGS.iter().find(|(part, _)| message.contains(part)) {
+        return (*meaning).to_owned();
+    }
+    let message = message.replace(LIBRARY_ADVICE, "").replace(" rejected by the configured policy", "");
+    message.replace("non-finite float", "no finite number:")
 }
 
 /// A piece of a file.

@@ -73,6 +73,24 @@ fn a_repeated_key_in_yaml_is_named_without_advice_for_programmers() {
     assert_eq!(errors.to_string(), expected);
 }
 
+#[test]
+fn messages_of_the_yaml_library_are_for_users() {
+    let deep = (0..200).map(|level| " ".repeat(level) + "a:\n").collect::<String>();
+    for (content, told) in [
+        (
+            "a: 1\n...\nb: 2\n",
+            "line 3, column 1: the document has ended with `...`; the next one must begin with `---`",
+        ),
+        ("a: &a [*a]\n", "line 1, column 8: an anchor is used within its own value"),
+        ("a: 1e400\n", "line 1, column 4: no finite number: `1e400`"),
+        ("? [a, b]\n: c\n", "line 1, column 3: the key of a mapping must be a string"),
+        (deep.as_str(), "line 129, column 129: nested too deeply"),
+    ] {
+        let error = read(&[text("a.yaml", content)], MAX_PODS).unwrap_err().to_string();
+        assert_eq!(error, format!("a.yaml: document 1: not YAML: {told}"));
+    }
+}
+
 fn yaml(text: &str) -> Value {
     serde_saphyr::from_str(text).unwrap()
 }
