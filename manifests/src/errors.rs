@@ -33,7 +33,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// The item of a List, for errors about objects without a name.
+/// The item of a List, for errors about objects without a name, and about two of one name.
 fn item(place: &Place) -> String {
     place.item.map(|item| format!(": items[{item}]")).unwrap_or_default()
 }
@@ -70,7 +70,7 @@ pub enum ManifestError {
         problem: String,
     },
     /// Two objects of one name.
-    #[error("{second}: {object} is also in {first}")]
+    #[error("{second}{}: {object} is also in {first}{}", item(second), item(first))]
     Duplicate {
         /// Kind and name.
         object: String,

@@ -73,6 +73,11 @@ const OLDER_VERSIONS: [(Kind, &str); 3] = [
 const GENERATED_DIGITS: usize = 5;
 /// Longest name of an object.
 const MAX_NAME: usize = 253;
+/// The longest name that can be part of a host name.
+const MAX_DNS_LABEL: usize = 63;
+/// What [`is_dns_label`] requires.
+pub(super) const DNS_LABEL_RULE: &str =
+    "at most 63 lower-case letters, digits and -, beginning and ending with a letter or digit";
 
 impl Kind {
     pub(crate) fn name(self) -> &'static str {
@@ -139,9 +144,13 @@ pub(super) fn classify(
     }
     let problem = |problem: String| ManifestError::Document { place: place.clone(), problem };
     let Some(fields) = value.as_object_mut() else { return Err(problem("not an object".to_owned())) };
-    let text = |field: &str| fields.get(field).and_then(Value::as_str).filter(|it| !it.is_empty()).map(str::to_owned);
-    let kind = text("kind").ok_or_else(|| problem("kind: must be a string".to_owned()))?;
-    let version = text("apiVersion").ok_or_else(|| problem(format!("{kind}: apiVersion: must be a string")))?;
+    let text = |field: &str| match fields.get(field) {
+        Some(Value::String(text)) if !text.is_empty() => Ok(text.clone()),
+        None | Some(Value::Null | Value::String(_)) => Err("is required"),
+        Some(_) => Err("must be a string"),
+    };
+    let kind = text("kind").map_err(|fault| problem(format!("kind: {fault}")))?;
+    let version = text("apiVersion").map_err(|fault| problem(format!("{kind}: apiVersion: {fault}")))?;
     let row = KINDS.iter().find(|row| row.1 == kind && group(row.2) == group(&version));
     let Some((known, _, expected, namespaced)) = row else {
         let of = |field: &str| value["metadata"][field].as_str().map(str::to_owned);
@@ -152,11 +161,17 @@ pub(super) fn classify(
         let name = name.map(|name| format!(" {name}")).unwrap_or_default();
         return Err(problem(format!("{kind}{name}: apiVersion: {version:?} is not supported, {expected:?} is")));
     }
-    let metadata = fields.get_mut("metadata").and_then(Value::as_object_mut);
-    let metadata = metadata.ok_or_else(|| problem(format!("{kind}: metadata: must be an object")))?;
+    let metadata = match fields.get_mut("metadata") {
+        Some(Value::Object(metadata)) => metadata,
+        None | Some(Value::Null) => return Err(problem(format!("{kind}: metadata: is required"))),
+        Some(_) => return Err(problem(format!("{kind}: metadata: must be an object"))),
+    };
     let name = match metadata.get("name") {
-        None | Some(Value::Null) => return Err(problem(format!("{kind}: metadata.name: is required"))),
         Some(Value::String(name)) if is_name(name) => name.clone(),
+        None | Some(Value::Null) => return Err(problem(format!("{kind}: metadata.name: is required"))),
+        Some(Value::String(name)) if name.is_empty() => {
+            return Err(problem(format!("{kind}: metadata.name: is required")));
+        }
         Some(name) => {
             let rule = "at most 253 lower-case letters, digits, - and ., beginning and ending with a letter or digit";
             let fault = unquoted(name).map_or_else(|| format!("{name} must consist of {rule}"), str::to_owned);
@@ -169,10 +184,11 @@ pub(super) fn classify(
             *namespace = Value::from("default");
         }
         let message = || {
-            let rule = unquoted(namespace).unwrap_or("must be a name");
-            problem(format!("{kind} {name}: metadata.namespace: {rule}"))
+            let fault = unquoted(namespace).map(str::to_owned);
+            let fault = fault.unwrap_or_else(|| format!("{namespace} must consist of {DNS_LABEL_RULE}"));
+            problem(format!("{kind} {name}: metadata.namespace: {fault}"))
         };
-        format!("{}/{name}", namespace.as_str().filter(|it| is_name(it)).ok_or_else(message)?)
+        format!("{}/{name}", namespace.as_str().filter(|it| is_dns_label(it)).ok_or_else(message)?)
     } else {
         metadata.remove("namespace");
         name
@@ -206,11 +222,16 @@ fn unquoted(name: &Value) -> Option<&'static str> {
 }
 
 /// Whether Kubernetes would take `text` for an object's name.
-pub(super) fn is_name(text: &str) -> bool {
+fn is_name(text: &str) -> bool {
     let inside = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let part = |part: &str| {
         let (first, last) = (part.bytes().next(), part.bytes().last());
         first.is_some_and(inside) && last.is_some_and(inside) && part.bytes().all(|byte| inside(byte) || byte == b'-')
     };
     text.len() <= MAX_NAME && text.split('.').all(part)
+}
+
+/// Whether Kubernetes would take the text for the name of a namespace, a container or a volume.
+pub(super) fn is_dns_label(text: &str) -> bool {
+    text.len() <= MAX_DNS_LABEL && !text.contains('.') && is_name(text)
 }

@@ -218,12 +218,12 @@ fn errors_name_document_object_and_field() {
             "apiVersion: v1\nkind: Pod\nmetadata: {name: A_b}\n".to_owned(),
             "-: document 1: Pod: metadata.name: \"A_b\" ",
         ),
-        ("apiVersion: v1\nkind: Pod\n".to_owned(), "-: document 1: Pod: metadata: must be an object"),
-        ("kind: Pod\n".to_owned(), "-: document 1: Pod: apiVersion: must be a string"),
+        ("apiVersion: v1\nkind: Pod\n".to_owned(), "-: document 1: Pod: metadata: is required"),
+        ("kind: Pod\n".to_owned(), "-: document 1: Pod: apiVersion: is required"),
         ("[1]\n".to_owned(), "-: document 1: not an object"),
         (
             "apiVersion: v1\nkind: List\nitems: [{}, 3]\n".to_owned(),
-            "-: document 1: items[0]: kind: must be a string\n-: document 1: items[1]: not an object",
+            "-: document 1: items[0]: kind: is required\n-: document 1: items[1]: not an object",
         ),
         (
             "apiVersion: v1\nkind: List\nitems: [{kind: List}, {kind: List, items: [3]}]\n".to_owned(),

@@ -49,18 +49,31 @@ pub(super) fn read_with_paths<T: DeserializeOwned>(manifest: &Manifest) -> Resul
         erased_serde::deserialize(&mut erased)
     };
     let object = read.map_err(|error: erased_serde::Error| {
-        let error = error.to_string();
-        let advice = advice(&error);
-        vec![manifest.fault(track.path().to_string(), error + advice)]
+        vec![manifest.fault(track.path().to_string(), for_users(&error.to_string()))]
     })?;
     if unknown.is_empty() { Ok(object) } else { Err(unknown) }
 }
 
-/// What to do about a value that YAML does not read as a string, such as `yes` or `1`.
-fn advice(error: &str) -> &'static str {
-    let value = error.strip_prefix("invalid type: ").and_then(|rest| rest.strip_suffix(", expected a string"));
-    let is_scalar = |value: &str| ["boolean ", "integer ", "floating point "].iter().any(|it| value.starts_with(*it));
-    if value.is_some_and(is_scalar) { "; quote it" } else { "" }
+/// The error without names of Rust's types, and what to do about a value with quotes too many or too few: YAML reads `yes`
+/// and `1` as no strings.
+fn for_users(error: &str) -> String {
+    let Some((found, expected)) = error.rsplit_once(", expected ") else { return error.to_owned() };
+    let value = found.strip_prefix("invalid type: ").unwrap_or_default();
+    let text = value.strip_prefix("string \"").and_then(|rest| rest.strip_suffix('"')).unwrap_or_default();
+    let is_scalar = ["boolean ", "integer ", "floating point "].iter().any(|it| value.starts_with(*it));
+    let advice = match expected {
+        "a string" if is_scalar => "; quote it",
+        "i32" | "i64" if text.parse::<i64>().is_ok() => "; remove the quotes",
+        "a boolean" if text.parse::<bool>().is_ok() => "; remove the quotes",
+        _ => "",
+    };
+    let expected = match expected {
+        "i32" => "a 32-bit integer",
+        "i64" => "a 64-bit integer",
+        "a sequence" => "a list",
+        other => other,
+    };
+    format!("{found}, expected {expected}{advice}")
 }
 
 /// `spec.containers[0].image`, or `spec.containers[].image` without the indices.

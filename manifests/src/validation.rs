@@ -17,14 +17,13 @@ pub(super) use policy::{disruption_budget, priority_class};
 pub(super) use storage::{claim, storage_class, volume};
 pub(super) use workload::{claim_templates, job, pod_template, replicated};
 
+use super::kinds::{DNS_LABEL_RULE, is_dns_label};
 use super::{Manifest, ManifestError};
 use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorTerm};
 use plimsoll_api::validation::{is_label_key, is_label_value};
 use serde_json::Value;
 use std::fmt;
 
-/// The longest name that can be part of a host name.
-const MAX_DNS_LABEL: usize = 63;
 /// The field of a node that a node selector can name.
 const NAME_FIELD: &str = "metadata.name";
 
@@ -130,11 +129,6 @@ fn node_selector_term(faults: &mut Faults<'_>, at: &Path<'_>, term: &NodeSelecto
             faults.add(&at.field("values"), "must be exactly one");
         }
     }
-}
-
-/// Whether Kubernetes takes the text as the name of a container or a volume.
-fn is_dns_label(text: &str) -> bool {
-    text.len() <= MAX_DNS_LABEL && !text.contains('.') && super::kinds::is_name(text)
 }
 
 #[cfg(test)]

@@ -107,6 +107,27 @@ fn the_rule_for_names_states_the_longest_name() {
 }
 
 #[test]
+fn what_an_object_lacks_is_told_apart_from_what_is_wrong() {
+    let object = |kind: &str, metadata: &str| format!("apiVersion: v1\nkind: {kind}\nmetadata: {metadata}\n");
+    let long = format!("{{name: a, namespace: {}}}", "a".repeat(64));
+    let rule = "must consist of at most 63 lower-case letters, digits and -";
+    for (content, told) in [
+        (object("", "{name: a}"), "kind: is required".to_owned()),
+        (object("[Pod]", "{name: a}"), "kind: must be a string".to_owned()),
+        (object("Pod", "").replace("v1", "1"), "Pod: apiVersion: must be a string".to_owned()),
+        (object("Pod", ""), "Pod: metadata: is required".to_owned()),
+        (object("Pod", "a"), "Pod: metadata: must be an object".to_owned()),
+        (object("Pod", "{name: \"\"}"), "Pod: metadata.name: is required".to_owned()),
+        (object("Pod", "{name: a, namespace: B}"), format!("Pod a: metadata.namespace: \"B\" {rule}")),
+        (object("Pod", "{name: a, namespace: b.c}"), format!("Pod a: metadata.namespace: \"b.c\" {rule}")),
+        (object("Pod", &long), format!("Pod a: metadata.namespace: \"{}\" {rule}", "a".repeat(64))),
+    ] {
+        let error = read(&[text("-", &content)], MAX_PODS).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("-: document 1: {told}")), "{error}\n{told}");
+    }
+}
+
+#[test]
 fn a_chart_that_is_not_rendered_is_named() {
     let error = |content: &str| read(&[text("pool.yaml", content)], MAX_PODS).unwrap_err().to_string();
     let advice = "; a Go template must be rendered first, such as a Helm chart with `helm template`, or quoted";
@@ -133,5 +154,23 @@ fn values_that_yaml_does_not_read_as_strings_are_to_be_quoted() {
         let pod = format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: a, labels: {{a: {value}}}}}\n{spec}\n");
         let error = read(&[text("-", &pod)], MAX_PODS).unwrap_err().to_string();
         assert_eq!(error, format!("-: document 1: Pod default/a: metadata.labels.a: invalid type: {told}"));
+    }
+}
+
+#[test]
+fn types_are_named_as_in_yaml_and_numbers_in_quotes_are_told() {
+    for (field, told) in [
+        ("priority: \"3\"", "priority: invalid type: string \"3\", expected a 32-bit integer; remove the quotes"),
+        ("priority: three", "priority: invalid type: string \"three\", expected a 32-bit integer"),
+        ("priority: 99999999999", "priority: invalid value: integer `99999999999`, expected a 32-bit integer"),
+        ("priority: 1.5", "priority: invalid type: floating point `1.5`, expected a 32-bit integer"),
+        ("hostNetwork: \"true\"", "hostNetwork: invalid type: string \"true\", expected a boolean; remove the quotes"),
+        ("hostNetwork: 1", "hostNetwork: invalid type: integer `1`, expected a boolean"),
+        ("tolerations: {key: a}", "tolerations: invalid type: map, expected a list"),
+        ("nodeSelector: [a]", "nodeSelector: invalid type: sequence, expected a map"),
+    ] {
+        let pod = format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: a}}\nspec: {{containers: [{{name: c}}], {field}}}\n");
+        let error = read(&[text("-", &pod)], MAX_PODS).unwrap_err().to_string();
+        assert_eq!(error, format!("-: document 1: Pod default/a: spec.{told}"));
     }
 }

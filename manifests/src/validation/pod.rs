@@ -1,6 +1,6 @@
 //! Pods and what is within them: names, ports and policies.
 
-use super::{Faults, Path, is_dns_label, placement, resources};
+use super::{DNS_LABEL_RULE, Faults, Path, is_dns_label, placement, resources};
 use crate::{Manifest, ManifestError};
 use k8s_openapi::api::core::v1::{Container, ContainerPort, PodSpec};
 use std::collections::BTreeSet;
@@ -66,8 +66,7 @@ fn names<'name>(
         if name.is_empty() {
             faults.add(&at, "is required");
         } else if !is_dns_label(name) {
-            let rule = "at most 63 lower-case letters, digits and -, beginning and ending with a letter or digit";
-            faults.add(&at, format_args!("{name:?} must consist of {rule}"));
+            faults.add(&at, format_args!("{name:?} must consist of {DNS_LABEL_RULE}"));
         } else if !known.insert(name) {
             faults.add(&at, format_args!("{name:?} is the name of another one as well"));
         }
