@@ -42,7 +42,7 @@ pub(super) fn add(
         Kind::PersistentVolume => objects.persistent_volumes.push(checked(it, checks::volume)?),
         Kind::PersistentVolumeClaim => objects.persistent_volume_claims.push(checked(it, checks::claim)?),
         Kind::StorageClass => objects.storage_classes.push(checked(it, checks::storage_class)?),
-        Kind::CSINode => objects.csi_nodes.push(read(it)?),
+        Kind::CSINode => objects.csi_nodes.push(checked(it, checks::csi_node)?),
         Kind::PodDisruptionBudget => objects.pod_disruption_budgets.push(checked(it, checks::disruption_budget)?),
         Kind::PriorityClass => objects.priority_classes.push(checked(it, checks::priority_class)?),
         Kind::Namespace => objects.namespaces.push(read(it)?),

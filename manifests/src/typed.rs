@@ -54,8 +54,8 @@ pub(super) fn read_with_paths<T: DeserializeOwned>(manifest: &Manifest) -> Resul
     if unknown.is_empty() { Ok(object) } else { Err(unknown) }
 }
 
-/// The error without names of Rust's types, and what to do about a value with quotes too many or too few: YAML reads `yes`
-/// and `1` as no strings.
+/// The error without names of Rust's types, and what to do about a value with quotes too many or too few: YAML reads
+/// `yes` and `1` as no strings.
 fn for_users(error: &str) -> String {
     let Some((found, expected)) = error.rsplit_once(", expected ") else { return error.to_owned() };
     let value = found.strip_prefix("invalid type: ").unwrap_or_default();

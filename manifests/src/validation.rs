@@ -14,7 +14,7 @@ mod workload;
 pub(super) use admission::{CONTAINER, limit_range, runtime_class};
 pub(super) use pod::pod;
 pub(super) use policy::{disruption_budget, priority_class};
-pub(super) use storage::{claim, storage_class, volume};
+pub(super) use storage::{claim, csi_node, storage_class, volume};
 pub(super) use workload::{claim_templates, job, pod_template, replicated};
 
 use super::kinds::{DNS_LABEL_RULE, is_dns_label};
@@ -24,6 +24,9 @@ use plimsoll_api::validation::{is_label_key, is_label_value};
 use serde_json::Value;
 use std::fmt;
 
+/// What keys and values of labels must be.
+const KEY_RULE: &str = "a key has at most 63 letters, digits, -, _ and ., after a domain and / if there is one";
+const VALUE_RULE: &str = "a value has at most 63 letters, digits, -, _ and ., with a letter or digit at both ends";
 /// The field of a node that a node selector can name.
 const NAME_FIELD: &str = "metadata.name";
 
@@ -85,9 +88,14 @@ impl<'manifest> Faults<'manifest> {
 
     fn labels<'label>(&mut self, at: &Path<'_>, labels: impl Iterator<Item = (&'label String, &'label str)>) {
         for (key, value) in labels {
-            if !is_label_key(key) || !is_label_value(value) {
-                self.add(at, format_args!("{key:?}: {value:?} is not a label"));
-            }
+            let rule = if !is_label_key(key) {
+                KEY_RULE
+            } else if !is_label_value(value) {
+                VALUE_RULE
+            } else {
+                continue;
+            };
+            self.add(at, format_args!("{key:?}: {value:?} is not a label: {rule}"));
         }
     }
 

@@ -169,7 +169,8 @@ fn types_are_named_as_in_yaml_and_numbers_in_quotes_are_told() {
         ("tolerations: {key: a}", "tolerations: invalid type: map, expected a list"),
         ("nodeSelector: [a]", "nodeSelector: invalid type: sequence, expected a map"),
     ] {
-        let pod = format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: a}}\nspec: {{containers: [{{name: c}}], {field}}}\n");
+        let spec = format!("spec: {{containers: [{{name: c}}], {field}}}");
+        let pod = format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: a}}\n{spec}\n");
         let error = read(&[text("-", &pod)], MAX_PODS).unwrap_err().to_string();
         assert_eq!(error, format!("-: document 1: Pod default/a: spec.{told}"));
     }

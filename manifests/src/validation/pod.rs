@@ -5,6 +5,7 @@ use crate::{Manifest, ManifestError};
 use k8s_openapi::api::core::v1::{Container, ContainerPort, PodSpec};
 use std::collections::BTreeSet;
 
+const MAX_PORT: i32 = 65_535;
 pub(super) const RESTART_POLICIES: [&str; 3] = ["Always", "OnFailure", "Never"];
 
 /// Checks a Pod.
@@ -24,6 +25,7 @@ pub(super) fn pod_spec(faults: &mut Faults<'_>, at: &Path<'_>, spec: Option<&Pod
     containers(faults, at, spec);
     let volumes = spec.volumes.iter().flatten().map(|volume| volume.name.as_str());
     names(faults, at, "volumes", volumes, &mut BTreeSet::new());
+    claims(faults, at, spec);
     resources::of_pod(faults, at, spec);
     placement::check(faults, at, spec);
 }
@@ -52,6 +54,19 @@ fn containers(faults: &mut Faults<'_>, at: &Path<'_>, spec: &PodSpec) {
     }
 }
 
+/// Checks that volumes which come from claims say which, or how to make one.
+fn claims(faults: &mut Faults<'_>, at: &Path<'_>, spec: &PodSpec) {
+    for (index, volume) in spec.volumes.iter().flatten().enumerate() {
+        let at = at.item("volumes", index);
+        if volume.persistent_volume_claim.as_ref().is_some_and(|source| source.claim_name.is_empty()) {
+            faults.add(&at.field("persistentVolumeClaim.claimName"), "is required");
+        }
+        if volume.ephemeral.as_ref().is_some_and(|source| source.volume_claim_template.is_none()) {
+            faults.add(&at.field("ephemeral.volumeClaimTemplate"), "is required");
+        }
+    }
+}
+
 /// Checks the names of a list whose items must have different ones. `known` are names that are taken.
 fn names<'name>(
     faults: &mut Faults<'_>,
@@ -73,7 +88,8 @@ fn names<'name>(
     }
 }
 
-/// Checks that protocols exist, and that no port of the host is asked for twice. `known` are ports that are taken.
+/// Checks that ports and protocols exist, and that no port of the host is asked for twice. `known` are ports that are
+/// taken.
 fn host_ports<'container>(
     faults: &mut Faults<'_>,
     at: &Path<'_>,
@@ -84,7 +100,9 @@ fn host_ports<'container>(
         let at = at.item("ports", index);
         faults.unless_one_of(&at.field("protocol"), Some(protocol(port)), &["TCP", "UDP", "SCTP"]);
         let Some(number) = port.host_port.filter(|number| *number != 0) else { continue };
-        if !known.insert((number, protocol(port), port.host_ip.as_deref().unwrap_or_default())) {
+        if !(1..=MAX_PORT).contains(&number) {
+            faults.add(&at.field("hostPort"), format_args!("{number} is not between 1 and {MAX_PORT}"));
+        } else if !known.insert((number, protocol(port), port.host_ip.as_deref().unwrap_or_default())) {
             faults.add(&at.field("hostPort"), format_args!("{number} is the port of another container port as well"));
         }
     }

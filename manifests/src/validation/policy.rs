@@ -36,7 +36,10 @@ fn number_problem(value: &IntOrString) -> Option<String> {
         IntOrString::String(text) => {
             let digits = text.strip_suffix('%').filter(|text| !text.is_empty());
             match digits.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit())) {
-                None => Some(format!("{text:?} is neither a number nor a percentage such as 50%")),
+                None => {
+                    let advice = if text.parse::<i32>().is_ok() { "; remove the quotes" } else { "" };
+                    Some(format!("{text:?} is neither a number nor a percentage such as 50%{advice}"))
+                }
                 Some(digits) => {
                     let more = digits.parse::<u64>().map_or(true, |percent| percent > 100);
                     more.then(|| format!("{text} is more than 100%"))

@@ -3,8 +3,13 @@
 use super::{Faults, Path, node_selector};
 use crate::{Manifest, ManifestError};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimSpec};
-use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as KubeQuantity;
+use plimsoll_model::quantity::Quantity;
+use std::collections::BTreeMap;
 
+/// The resource that a claim requests and a volume has.
+const STORAGE: &str = "storage";
 const ACCESS_MODES: [&str; 4] = ["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"];
 
 /// Checks a StorageClass.
@@ -33,14 +38,41 @@ pub(super) fn claim_spec(faults: &mut Faults<'_>, at: &Path<'_>, spec: Option<&P
     for (index, mode) in modes.iter().enumerate() {
         faults.unless_one_of(&at.item("accessModes", index), Some(mode), &ACCESS_MODES);
     }
+    let resources = spec.and_then(|spec| spec.resources.as_ref());
+    size(faults, &at.field("resources.requests"), resources.and_then(|resources| resources.requests.as_ref()));
+}
+
+/// Checks a size that is given.
+fn size(faults: &mut Faults<'_>, at: &Path<'_>, amounts: Option<&BTreeMap<String, KubeQuantity>>) {
+    let Some(size) = amounts.and_then(|amounts| amounts.get(STORAGE)) else { return };
+    match Quantity::parse(&size.0) {
+        Err(error) => faults.add(&at.field(STORAGE), error),
+        Ok(read) if read <= Quantity::ZERO => faults.add(&at.field(STORAGE), "must be more than 0"),
+        Ok(_) => {}
+    }
 }
 
 /// Checks a PersistentVolume.
 pub(crate) fn volume(manifest: &Manifest, volume: &PersistentVolume) -> Result<(), Vec<ManifestError>> {
     let mut faults = Faults::new(manifest);
+    let capacity = volume.spec.as_ref().and_then(|spec| spec.capacity.as_ref());
+    size(&mut faults, &Path::root("spec.capacity"), capacity);
     let affinity = volume.spec.as_ref().and_then(|spec| spec.node_affinity.as_ref());
     if let Some(required) = affinity.and_then(|affinity| affinity.required.as_ref()) {
         node_selector(&mut faults, &Path::root("spec.nodeAffinity.required"), required);
+    }
+    faults.into_result()
+}
+
+/// Checks a CSINode.
+pub(crate) fn csi_node(manifest: &Manifest, node: &CSINode) -> Result<(), Vec<ManifestError>> {
+    let mut faults = Faults::new(manifest);
+    let spec = Path::root("spec");
+    for (index, driver) in node.spec.drivers.iter().enumerate() {
+        if driver.allocatable.as_ref().and_then(|allocatable| allocatable.count).is_some_and(|count| count < 0) {
+            let at = spec.item("drivers", index);
+            faults.add(&at.field("allocatable.count"), "must not be negative");
+        }
     }
     faults.into_result()
 }

@@ -80,13 +80,26 @@ fn names_ports_and_policies_of_pods() {
         (pod("volumes: [{name: v}, {name: w}]"), ""),
         (pod("volumes: [{name: v}, {name: v}]"), "spec.volumes[1].name: \"v\" is the name of another one"),
         (pod("volumes: [{emptyDir: {}}]"), "spec.volumes[0].name: is required"),
-        (pod("nodeSelector: {a b: c}"), "spec.nodeSelector: \"a b\": \"c\" is not a label"),
+        (pod("volumes: [{name: v, persistentVolumeClaim: {claimName: c}}]"), ""),
+        (
+            pod("volumes: [{name: v, persistentVolumeClaim: {}}]"),
+            "spec.volumes[0].persistentVolumeClaim.claimName: is required",
+        ),
+        (pod("volumes: [{name: v, ephemeral: {}}]"), "spec.volumes[0].ephemeral.volumeClaimTemplate: is required"),
+        (pod("nodeSelector: {a b: c}"), "spec.nodeSelector: \"a b\": \"c\" is not a label: a key has at most 63"),
+        (pod("nodeSelector: {a: b c}"), "spec.nodeSelector: \"a\": \"b c\" is not a label: a value has at most 63"),
         (ports(&format!("{}, {}", port(", protocol: UDP"), port(", protocol: TCP"))), ""),
         (ports(&format!("{}, {}", port(", hostIP: 10.0.0.1"), port(""))), ""),
         (
             ports(&format!("{}, {}", port(""), port(", protocol: TCP"))),
             "spec.containers[0].ports[1].hostPort: 80 is the port of another",
         ),
+        (ports("{containerPort: 1, hostPort: 65535}"), ""),
+        (
+            ports("{containerPort: 1, hostPort: 65536}"),
+            "spec.containers[0].ports[0].hostPort: 65536 is not between 1 and 65535",
+        ),
+        (ports("{containerPort: 1, hostPort: -1}"), "spec.containers[0].ports[0].hostPort: -1 is not between"),
         (ports(&port(", protocol: tcp")), "spec.containers[0].ports[0].protocol: \"tcp\" is not one of TCP, UDP, SCTP"),
         (ports("{containerPort: 1, protocol: HTTP}"), "spec.containers[0].ports[0].protocol: \"HTTP\" is not one of"),
         (pod("").replace("{app: a}", "{a b: c}"), "metadata.labels: \"a b\": \"c\" is not a label"),
@@ -253,7 +266,10 @@ fn budgets_and_priorities() {
         (budget("minAvailable: 1, maxUnavailable: 1"), "spec.maxUnavailable: minAvailable and maxUnavailable exclude"),
         (budget("minAvailable: -1"), "PodDisruptionBudget default/a: spec.minAvailable: must not be negative"),
         (budget("minAvailable: abc"), "spec.minAvailable: \"abc\" is neither a number nor a percentage such as 50%"),
-        (budget("maxUnavailable: \"1\""), "spec.maxUnavailable: \"1\" is neither"),
+        (
+            budget("maxUnavailable: \"1\""),
+            "\"1\" is neither a number nor a percentage such as 50%; remove the quotes",
+        ),
         (budget("maxUnavailable: \"%\""), "spec.maxUnavailable: \"%\" is neither"),
         (budget("minAvailable: 101%"), "spec.minAvailable: 101% is more than 100%"),
         (
@@ -279,6 +295,22 @@ fn storage() {
         (class("provisioner: p\nvolumeBindingMode: Later"), "volumeBindingMode: \"Later\" is not one of Immediate"),
         (claim("accessModes: [ReadWriteOnce]"), ""),
         (claim(""), "PersistentVolumeClaim default/a: spec.accessModes: must have at least one access mode"),
+        (
+            claim("accessModes: [ReadWriteOnce], resources: {requests: {storage: lots}}"),
+            "spec.resources.requests.storage: \"lots\" is not a quantity",
+        ),
+        (
+            claim("accessModes: [ReadWriteOnce], resources: {requests: {storage: 0}}"),
+            "spec.resources.requests.storage: must be more than 0",
+        ),
+        (
+            object("v1", "PersistentVolume", "spec: {capacity: {storage: -1Gi}}"),
+            "PersistentVolume a: spec.capacity.storage: must be more than 0",
+        ),
+        (
+            object("storage.k8s.io/v1", "CSINode", "spec: {drivers: [{name: d, nodeID: i, allocatable: {count: -1}}]}"),
+            "CSINode a: spec.drivers[0].allocatable.count: must not be negative",
+        ),
         (claim("accessModes: [RWO]"), "spec.accessModes[0]: \"RWO\" is not one of ReadWriteOnce"),
         (
             object("v1", "PersistentVolume", "spec: {nodeAffinity: {required: {nodeSelectorTerms: []}}}"),

@@ -79,6 +79,10 @@ fn affinity_to_nodes_and_pods() {
             pods(0),
             "podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].weight: 0 is not between 1 and 100",
         ),
+        (
+            affinity("podAffinity", "required", "[{topologyKey: a b, labelSelector: {}}]"),
+            "requiredDuringSchedulingIgnoredDuringExecution[0].topologyKey: \"a b\" is not a label key",
+        ),
         (keys("matchLabelKeys: [a], mismatchLabelKeys: [b], labelSelector: {}"), ""),
         (keys("matchLabelKeys: [app], labelSelector: {matchLabels: {app: a}}"), ""),
         (
@@ -105,6 +109,10 @@ fn topology_spreads() {
         (
             of("nodeAffinityPolicy: Maybe"),
             format!("{at}[0].nodeAffinityPolicy: \"Maybe\" is not one of Honor, Ignore").as_str(),
+        ),
+        (
+            spreads("{maxSkew: 1, topologyKey: a b, whenUnsatisfiable: DoNotSchedule}"),
+            format!("{at}[0].topologyKey: \"a b\" is not a label key").as_str(),
         ),
         (of("minDomains: 0"), format!("{at}[0].minDomains: must be at least 1").as_str()),
         (spreads(&spread("minDomains: 2", "ScheduleAnyway")), format!("{at}[0].minDomains: can be used with").as_str()),
