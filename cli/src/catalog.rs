@@ -5,7 +5,7 @@ mod filter;
 use crate::CommandError;
 use crate::input::DEFAULT_REGION;
 use crate::output::{self, Format};
-use crate::prices::{PriceList, PriceOrigin};
+use crate::prices::{BYTE_ORDER_MARK, PriceList, PriceOrigin};
 use clap::Args;
 use filter::{Filter, Selector};
 use plimsoll_catalog::aws_cli::AwsCliOutput;
@@ -78,7 +78,8 @@ fn read(arguments: &Arguments) -> Result<(Catalog, PriceOrigin), CommandError> {
         } else {
             std::fs::read_to_string(path)
         };
-        output.add(&text.map_err(|error| problem(&error))?).map_err(|error| problem(&error))?;
+        let text = text.map_err(|error| problem(&error))?;
+        output.add(text.trim_start_matches(BYTE_ORDER_MARK)).map_err(|error| problem(&error))?;
     }
     let catalog = output.catalog(region, &settings);
     let catalog = catalog.map_err(|error| CommandError::BadInput(format!("--from-aws: {error}")))?;

@@ -10,7 +10,7 @@ use kube::{Client, Config};
 use plimsoll_runtime::cluster_access;
 use plimsoll_snapshot::Objects;
 use serde::de::DeserializeOwned;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,12 +47,12 @@ pub(crate) fn read(arguments: &ClusterArguments) -> Result<(Objects, String), Co
 }
 
 async fn config(arguments: &ClusterArguments) -> Result<Config, CommandError> {
-    let problem = |error: &KubeconfigError| CommandError::BadInput(format!("kubeconfig: {}", describe(error)));
     let options = KubeConfigOptions { context: arguments.context.clone(), ..KubeConfigOptions::default() };
     let mut config = match &arguments.kubeconfig {
         Some(path) => {
-            let kubeconfig = Kubeconfig::read_from(path).map_err(|error| problem(&error))?;
-            Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|error| problem(&error))?
+            let invalid = |error: KubeconfigError| invalid_kubeconfig(path, &error);
+            let kubeconfig = Kubeconfig::read_from(path).map_err(invalid)?;
+            Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(invalid)?
         }
         None => Config::from_kubeconfig(&options).await.map_err(|error| {
             let problem = describe(&error);
@@ -63,6 +63,15 @@ async fn config(arguments: &ClusterArguments) -> Result<Config, CommandError> {
     config.default_retry = false;
     config.read_timeout = Some(READ_TIMEOUT);
     Ok(config)
+}
+
+/// Why the kubeconfig that was given cannot be used.
+pub(crate) fn invalid_kubeconfig(given: &Path, error: &KubeconfigError) -> CommandError {
+    let problem = match error {
+        KubeconfigError::ReadConfig(..) => describe(error),
+        _ => format!("{}: {}", given.display(), describe(error)),
+    };
+    CommandError::BadInput(format!("kubeconfig: {problem}"))
 }
 
 /// The error. Its own text quotes the path of a file twice.

@@ -91,7 +91,7 @@ pub(crate) fn of_other_providers(pools: &[ApiPool]) -> Vec<String> {
         let name = pool.metadata.name.as_deref().filter(|_| !reference.is_ec2())?;
         let (kind, group) = (&reference.kind, &reference.group);
         Some(format!(
-            "NodePool {name} belongs to another provider, because its nodeClassRef is a {kind} of {group}: \
+            "NodePool {name} belongs to another provider, as its nodeClassRef names {kind} of {group}: \
              it launches nothing, and its nodes are never removed"
         ))
     };

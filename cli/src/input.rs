@@ -2,7 +2,7 @@
 
 use crate::cluster::{self, ClusterArguments};
 use crate::manifests::{Manifests, Offers};
-use crate::prices::{PriceList, PriceOrigin};
+use crate::prices::{BYTE_ORDER_MARK, PriceList, PriceOrigin};
 use crate::progress::Progress;
 use crate::{CommandError, hints, manifests, output};
 use clap::Args;
@@ -274,5 +274,5 @@ pub fn catalog_file(path: &Path) -> Result<Offers, CommandError> {
 fn read_catalog(path: &Path) -> Result<Catalog, CommandError> {
     let problem = |error: String| CommandError::BadInput(format!("catalog {}: {error}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|error| problem(error.to_string()))?;
-    file::parse(&text).map_err(|error| problem(error.to_string()))
+    file::parse(text.trim_start_matches(BYTE_ORDER_MARK)).map_err(|error| problem(error.to_string()))
 }

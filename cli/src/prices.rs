@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 const MAX_LINES: usize = 200_000;
 /// Matches every zone.
 const ANY_ZONE: &str = "*";
-/// Spreadsheets write it at the start of a file.
-const BYTE_ORDER_MARK: char = '\u{feff}';
+/// Spreadsheets and shells of Windows write it at the start of a file.
+pub(crate) const BYTE_ORDER_MARK: char = '\u{feff}';
 /// Maximum number of listed instance types and unmatched lines.
 const SHOWN: usize = 3;
 

@@ -61,7 +61,7 @@ impl Context {
         let valid: BTreeSet<&String> = values.iter().filter(|value| is_label_value(value)).collect();
         let is_too_few = |min: &i64| usize::try_from(*min).is_ok_and(|min| valid.len() < min);
         if let (Operator::In, Some(min)) = (operator, min_values.filter(is_too_few)) {
-            error(format!("minValues asks for {min} values, of which {} are there", valid.len()));
+            error(format!("minValues is {min}, but the number of different values is {}", valid.len()));
         }
         let is_valid = |value: &String| CAPACITY_TYPES.contains(&value.as_str());
         let requires_capacity_type = *operator == Operator::In && key == label::CAPACITY_TYPE && !values.is_empty();

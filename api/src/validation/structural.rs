@@ -25,7 +25,8 @@ pub(super) struct StructuralSchema {
     is_set: bool,
     has_default: bool,
     format: Option<String>,
-    pattern: Option<Regex>,
+    /// As the CRD has it, and compiled.
+    pattern: Option<(String, Regex)>,
     choices: Vec<Value>,
     minimum: Option<i64>,
     maximum: Option<i64>,
@@ -56,7 +57,7 @@ impl StructuralSchema {
             is_set: schema["x-kubernetes-list-type"] == "set",
             has_default: schema.get("default").is_some(),
             format: text("format"),
-            pattern: schema["pattern"].as_str().and_then(compile),
+            pattern: text("pattern").and_then(|pattern| compile(&pattern).map(|compiled| (pattern, compiled))),
             choices: schema["enum"].as_array().cloned().unwrap_or_default(),
             minimum: schema["minimum"].as_i64(),
             maximum: schema["maximum"].as_i64(),
@@ -162,8 +163,8 @@ impl StructuralSchema {
         if let Some(max) = self.max_length.filter(|max| length > *max) {
             messages.push(format!("must not be longer than {max} characters"));
         }
-        if let Some(pattern) = self.pattern.as_ref().filter(|pattern| !pattern.is_match(text)) {
-            messages.push(mismatch(text, pattern.as_str()));
+        if let Some((pattern, _)) = self.pattern.as_ref().filter(|(_, compiled)| !compiled.is_match(text)) {
+            messages.push(mismatch(text, pattern));
         }
         if self.format.as_deref() == Some("date-time") && text.parse::<jiff::Timestamp>().is_err() {
             messages.push(format!("{text:?} is not a time such as 2026-01-31T12:00:00Z"));
@@ -236,9 +237,19 @@ impl StructuralSchema {
     }
 }
 
-/// A message for a text that its pattern does not match. The patterns of quantities and durations are hard to read.
+/// A message for a text that its pattern does not match. Most patterns are hard to read.
 fn mismatch(text: &str, pattern: &str) -> String {
     match pattern {
+        pattern::LABEL_KEY => Some(format!("{text:?} is not the key of a label")),
+        pattern::BUDGET_NODES => Some(format!("{text:?} is neither a number of nodes nor a percentage up to 100%")),
+        pattern::BUDGET_SCHEDULE => {
+            Some(format!("{text:?} is not a schedule: five fields such as 0 9 * * 1-5, or a name such as @daily"))
+        }
+        pattern::PRICE => Some(format!("{text:?} is not a price such as 0.25")),
+        pattern::PRICE_ADJUSTMENT => {
+            Some(format!("{text:?} is neither a signed amount such as +0.1 nor a signed percentage such as -20%"))
+        }
+        pattern::VOLUME_SIZE => Some(format!("{text:?} is not a volume size from 1Gi to 58Ti or from 1G to 64T")),
         pattern::QUANTITY => Quantity::parse(text).err().map(|error| error.to_string()),
         pattern::DURATION => Some(format!("{text:?} is not a duration such as 30s, 10m or 1h30m")),
         pattern::BUDGET_DURATION => {

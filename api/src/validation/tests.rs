@@ -117,6 +117,32 @@ fn a_wrong_quantity_or_duration_is_explained_without_its_pattern() {
 }
 
 #[test]
+fn a_text_that_does_not_match_is_explained_without_its_pattern() {
+    let pool = json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "a"}, "spec": {
+        "disruption": {"consolidateAfter": "1m", "budgets": [{"nodes": "101%"}, {"nodes": "1", "schedule": "@dayly",
+            "duration": "1h"}]},
+        "template": {"spec": {"requirements": [{"key": "a b", "operator": "Exists"}],
+            "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "a"}}}}});
+    let overlay = json!({"apiVersion": "karpenter.sh/v1alpha1", "kind": "NodeOverlay", "metadata": {"name": "a"},
+        "spec": {"requirements": [], "price": "ten", "priceAdjustment": "5"}});
+    let class = json!({"apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", "metadata": {"name": "a"},
+        "spec": {"blockDeviceMappings": [{"ebs": {"volumeSize": "100Ti"}}]}});
+    let of = |kind: Kind, manifest| check_manifest(kind, &manifest).iter().map(ToString::to_string).collect::<Vec<_>>();
+    let text = [of(Kind::NodePool, pool), of(Kind::NodeOverlay, overlay), of(Kind::EC2NodeClass, class)].concat();
+    let text = text.join("\n");
+    for part in [
+        "budgets[0].nodes: \"101%\" is neither a number of nodes nor a percentage up to 100%",
+        "budgets[1].schedule: \"@dayly\" is not a schedule: five fields such as 0 9 * * 1-5, or a name such as @daily",
+        "requirements[0].key: \"a b\" is not the key of a label",
+        "spec.price: \"ten\" is not a price such as 0.25",
+        "spec.priceAdjustment: \"5\" is neither a signed amount such as +0.1 nor a signed percentage such as -20%",
+        "volumeSize: \"100Ti\" is not a volume size from 1Gi to 58Ti or from 1G to 64T",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+}
+
+#[test]
 fn errors_say_what_to_write_instead() {
     let manifest = json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "a"}, "spec": {
         "weight": 1.5, "limits": {"cpu": 1.5},

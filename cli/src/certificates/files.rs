@@ -33,8 +33,13 @@ pub(super) fn write(folder: &Path, issued: &Issued, force: bool) -> Result<(), C
         let path = there.path.display();
         return Err(CommandError::Failed(format!("{path} is there already; --force writes over it")));
     }
+    let failed = |path: &Path, error: std::io::Error| CommandError::Failed(format!("{}: {error}", path.display()));
     for file in &files {
-        put(file).map_err(|error| CommandError::Failed(format!("{}: {error}", file.path.display())))?;
+        if let Some(folder) = file.path.parent() {
+            let created = fs::DirBuilder::new().recursive(true).mode(FOLDER).create(folder);
+            created.map_err(|error| failed(folder, error))?;
+        }
+        put(file).map_err(|error| failed(&file.path, error))?;
     }
     Ok(())
 }
@@ -42,9 +47,6 @@ pub(super) fn write(folder: &Path, issued: &Issued, force: bool) -> Result<(), C
 /// Writes a temporary file and renames it, so that other processes see neither a partial file nor the mode of an older
 /// one.
 fn put(file: &File<'_>) -> std::io::Result<()> {
-    if let Some(folder) = file.path.parent() {
-        fs::DirBuilder::new().recursive(true).mode(FOLDER).create(folder)?;
-    }
     let beside = file.path.with_extension(format!("new-{}", std::process::id()));
     let written = (|| {
         let mut to = OpenOptions::new().write(true).create_new(true).mode(file.mode).open(&beside)?;

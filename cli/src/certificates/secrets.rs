@@ -3,6 +3,7 @@
 use super::SERVICES;
 use super::issue::Pair;
 use super::renew::{self, Content, Policy};
+use crate::cluster::invalid_kubeconfig;
 use crate::{CommandError, with_cause};
 use clap::Args;
 use k8s_openapi::ByteString;
@@ -76,15 +77,16 @@ pub(super) fn run(arguments: &SecretArguments, names: &[(&str, String)], days: u
 }
 
 async fn config(arguments: &SecretArguments) -> Result<Config, CommandError> {
-    let problem = |problem: String| CommandError::BadInput(format!("kubeconfig: {problem}"));
-    let invalid = |error: KubeconfigError| problem(cluster_access::kubeconfig_problem(&error));
     let mut config = match &arguments.kubeconfig {
         Some(path) => {
+            let invalid = |error: KubeconfigError| invalid_kubeconfig(path, &error);
             let kubeconfig = Kubeconfig::read_from(path).map_err(invalid)?;
             let options = KubeConfigOptions::default();
             Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(invalid)?
         }
-        None => Config::infer().await.map_err(|error| problem(cluster_access::no_access(&error)))?,
+        None => Config::infer().await.map_err(|error| {
+            CommandError::BadInput(format!("kubeconfig: {}", cluster_access::no_access(&error)))
+        })?,
     };
     config.default_retry = false;
     config.read_timeout = Some(READ_TIMEOUT);

@@ -62,7 +62,10 @@ fn content(name: String, from: &mut dyn Read, room: &mut u64) -> Result<Text, Ma
     let read = from.take(*room + 1).read_to_end(&mut bytes).map_err(|error| problem(error.to_string()))?;
     let left = room.checked_sub(u64::try_from(read).unwrap_or(u64::MAX));
     *room = left.ok_or_else(|| problem(format!("the input is larger than {MAX_INPUT_BYTES} bytes")))?;
-    let content = String::from_utf8(bytes).map_err(|_| problem("not UTF-8".to_owned()))?;
+    let content = String::from_utf8(bytes).map_err(|error| {
+        let valid = error.as_bytes().iter().take(error.utf8_error().valid_up_to());
+        problem(format!("line {}: not UTF-8", valid.filter(|byte| **byte == b'\n').count() + 1))
+    })?;
     Ok(Text { name, content })
 }
 

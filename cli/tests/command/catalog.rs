@@ -12,7 +12,8 @@ fn the_catalog_as_json_is_what_plan_takes() {
 
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("catalog.json");
-    std::fs::write(&path, &run.stdout).unwrap();
+    // Shells of Windows begin a file with a byte order mark.
+    std::fs::write(&path, format!("\u{feff}{}", run.stdout)).unwrap();
     let arguments = ["plan", "-f", &fixture("pool.yaml"), "-f", "-", "-o", "json"];
     let input = deployment("web", 3, "1", "1Gi");
     let built_in = plimsoll_with(&arguments, &input);
@@ -70,7 +71,7 @@ fn a_catalog_of_an_account_comes_from_the_aws_cli() {
     assert_eq!((run.status, run.stderr.as_str()), (0, ""));
     let catalog = plimsoll_catalog::file::parse(&run.stdout).unwrap();
     assert_eq!((catalog.region.as_str(), catalog.instance_types.len()), ("eu-central-1", 3));
-    plimsoll_with(&["catalog", "--from-aws", "-"], "{}")
+    plimsoll_with(&["catalog", "--from-aws", "-"], "\u{feff}{}")
         .refused(&["-: no known list", "aws ec2 describe-instance-types"]);
     plimsoll(&["catalog", "--from-aws", files[0]]).refused(&["--from-aws: the region is not clear"]);
 }

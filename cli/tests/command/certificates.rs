@@ -89,6 +89,14 @@ fn files_that_are_there_are_not_written_over_unless_told() {
 }
 
 #[test]
+fn a_file_where_the_folder_should_be_is_named() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let run = make(file.path(), &[]);
+    assert_eq!((run.status, run.stdout.as_str()), (1, ""));
+    assert!(run.stderr.starts_with(&format!("error: {}: File exists", file.path().display())), "{}", run.stderr);
+}
+
+#[test]
 fn nonsense_is_bad_input() {
     let folder = tempfile::tempdir().unwrap();
     make(folder.path(), &["--namespace", "Not_A_Namespace"]).refused(&["--namespace"]);

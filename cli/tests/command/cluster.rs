@@ -161,7 +161,7 @@ fn what_an_exec_plugin_prints_and_a_kubeconfig_contains_is_not_repeated() {
     for (user, status, told) in [
         (exec("echo SECRETTOKEN; exit 3"), 1, "the exec plugin of the kubeconfig ended with exit status: 3"),
         (exec("echo token: [SECRETTOKEN"), 1, "what the exec plugin of the kubeconfig printed is no ExecCredential"),
-        ("token: [SECRETTOKEN]".to_owned(), 2, "kubeconfig: not a kubeconfig at line 5, column "),
+        ("token: [SECRETTOKEN]".to_owned(), 2, "/config: not a kubeconfig at line 5, column "),
     ] {
         let text = kubeconfig_for("127.0.0.1:1").replace("user: {}", &format!("user: {{{user}}}"));
         std::fs::write(&kubeconfig, text).unwrap();

@@ -229,7 +229,7 @@ fn a_pool_of_another_provider_is_named_once() {
     let other =
         other.replace("group: karpenter.k8s.aws, kind: EC2NodeClass", "group: karpenter.sh.example, kind: Bare");
     let run = table(&format!("{other}{}", deployment("web", 1, "1", "1Gi")), &[]);
-    let hint = "NodePool other belongs to another provider, because its nodeClassRef is a Bare of karpenter.sh.example";
+    let hint = "NodePool other belongs to another provider, as its nodeClassRef names Bare of karpenter.sh.example";
     assert_eq!((run.status, run.stderr.matches(hint).count()), (0, 1), "{run:?}");
     assert!(!run.stdout.contains("NodeClassNotFound"), "{}", run.stdout);
 }

@@ -98,7 +98,7 @@ fn bad_facts_are_refused_with_file_and_field() {
         ("cluster: {version: 1.36}", "cluster.version: invalid type"),
         ("cluster: {colour: red}", "unknown field `colour`"),
         ("nodeClasses: {other: {}}", "nodeClasses.other: no EC2NodeClass"),
-        ("a: [", "not YAML"),
+        ("a: [", "not YAML: unclosed bracket '[' at line 1, column 4\n"),
     ] {
         let file = facts(text);
         let path = file.path().to_str().unwrap();
