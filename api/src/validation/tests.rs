@@ -127,9 +127,9 @@ fn a_text_that_does_not_match_is_explained_without_its_pattern() {
         "spec": {"requirements": [], "price": "ten", "priceAdjustment": "5"}});
     let class = json!({"apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", "metadata": {"name": "a"},
         "spec": {"blockDeviceMappings": [{"ebs": {"volumeSize": "100Ti"}}]}});
-    let of = |kind: Kind, manifest| check_manifest(kind, &manifest).iter().map(ToString::to_string).collect::<Vec<_>>();
-    let text = [of(Kind::NodePool, pool), of(Kind::NodeOverlay, overlay), of(Kind::EC2NodeClass, class)].concat();
-    let text = text.join("\n");
+    let manifests = [(Kind::NodePool, pool), (Kind::NodeOverlay, overlay), (Kind::EC2NodeClass, class)];
+    let errors = manifests.iter().flat_map(|(kind, manifest)| check_manifest(*kind, manifest));
+    let text = errors.map(|error| error.to_string()).collect::<Vec<_>>().join("\n");
     for part in [
         "budgets[0].nodes: \"101%\" is neither a number of nodes nor a percentage up to 100%",
         "budgets[1].schedule: \"@dayly\" is not a schedule: five fields such as 0 9 * * 1-5, or a name such as @daily",

@@ -19,6 +19,9 @@ pub(super) fn by_itself(view: &PoolView<'_>) -> String {
     if view.custom.impossible {
         return "requirements of the NodePool contradict each other".to_owned();
     }
+    if view.offerings.is_empty() {
+        return "the catalog has no offering for the node class".to_owned();
+    }
     let own = of_offerings(view);
     let all = Bits::all(view.offerings.len());
     let few = fewest(view, &all, &own);

@@ -108,6 +108,13 @@ fn what_the_pool_itself_excludes_is_said_of_the_pool() {
         "{text}"
     );
     let mut cluster = Cluster::new();
+    cluster.catalog.instance_types.clear();
+    let plan = plan_of(&mut cluster, &shape(100, 1));
+    assert_eq!(
+        message_of(&plan, ReasonCode::RequirementsIncompatible),
+        "the catalog has no offering for the node class"
+    );
+    let mut cluster = Cluster::new();
     cluster
         .pool()
         .requirements
