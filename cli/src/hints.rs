@@ -47,6 +47,18 @@ pub(crate) fn of_unknown_fields(fields: &BTreeMap<String, usize>) -> Vec<String>
     fields.iter().map(|(field, count)| format!("{field} is ignored, since no such field is known ({count})")).collect()
 }
 
+/// Hints about classes that pods name and that are not in the input.
+pub(crate) fn of_missing_classes(classes: &BTreeSet<(&'static str, String)>) -> Vec<String> {
+    let of_class = |(kind, name): &(&'static str, String)| {
+        let without = match *kind {
+            "PriorityClass" => "the default priority",
+            _ => "none of its overhead, node selector and tolerations",
+        };
+        format!("{kind} {name} is not in the input: the pods that name it get {without}")
+    };
+    classes.iter().map(of_class).take(MAX_HINTS).collect()
+}
+
 /// Kinds of Karpenter's APIs before v1, and those that replace them.
 const FORMER_KINDS: [(&str, &str); 3] = [
     ("karpenter.sh/v1alpha5 Provisioner", "NodePool"),

@@ -172,12 +172,14 @@ pub(crate) fn from_files(
         .map_err(|error| CommandError::BadInput(error.to_string()))?;
     let (ignored, files) = (take(&mut manifests.ignored), take(&mut manifests.files));
     let unknown_fields = take(&mut manifests.unknown_fields);
+    let missing_classes = take(&mut manifests.missing_classes);
     progress.then("putting the cluster together");
     let question = from_manifests(manifests, &offers, prices.as_ref(), timestamp(now));
     drop(progress);
     let question = Question { prices: arguments.origin(&offers), ..question? };
     output::note("ignored", &ignored);
     hints::of_unknown_fields(&unknown_fields).iter().for_each(|hint| output::hint(hint));
+    hints::of_missing_classes(&missing_classes).iter().for_each(|hint| output::hint(hint));
     hints::of_ignored_kinds(&ignored).iter().for_each(|hint| output::hint(hint));
     hints::of_empty_paths(paths, &files).iter().for_each(|hint| output::hint(hint));
     give_hints(&question, arguments, prices.as_ref());

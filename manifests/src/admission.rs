@@ -3,15 +3,19 @@
 
 use super::kinds::Kind;
 use super::typed::checked;
-use super::{Manifest, ManifestError, validation as checks};
+use super::{Id, Manifest, ManifestError, validation as checks};
 use k8s_openapi::api::core::v1::{LimitRange, PodSpec, PodTemplateSpec, ResourceRequirements};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as KubeQuantity;
 use plimsoll_api::Pod;
 use plimsoll_model::quantity::Quantity;
 use plimsoll_snapshot::tolerate_extended_resources;
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+/// PriorityClasses that every cluster has.
+const SYSTEM_PRIORITIES: [&str; 2] = ["system-cluster-critical", "system-node-critical"];
 
 type Amounts = BTreeMap<String, KubeQuantity>;
 
@@ -21,6 +25,10 @@ pub(super) struct Admission {
     /// Default requests of containers, by namespace.
     requests: BTreeMap<String, Amounts>,
     classes: BTreeMap<String, RuntimeClass>,
+    /// PriorityClasses and RuntimeClasses, valid or not.
+    known: BTreeSet<Id>,
+    /// Those that new pods name and that are not known.
+    missing: RefCell<BTreeSet<Id>>,
 }
 
 impl Admission {
@@ -29,7 +37,9 @@ impl Admission {
             manifests.iter().filter(|it| matches!(it.kind, Kind::LimitRange | Kind::RuntimeClass)).collect();
         // Of two defaults in a namespace the first counts. The order of the input must not matter.
         found.sort_by(|one, other| one.name.cmp(&other.name));
-        let mut admission = Self::default();
+        let is_class = |it: &&Manifest| matches!(it.kind, Kind::PriorityClass | Kind::RuntimeClass);
+        let known = manifests.iter().filter(is_class).map(|it| (it.kind, it.name.clone())).collect();
+        let mut admission = Self { known, ..Self::default() };
         for manifest in found {
             errors.extend(admission.add(manifest).err().into_iter().flatten());
         }
@@ -67,8 +77,23 @@ impl Admission {
         template.spec.as_mut().map_or(Ok(()), |spec| self.admit(manifest, "spec.template.spec", spec))
     }
 
+    /// PriorityClasses and RuntimeClasses that new pods name and that are not in the input.
+    pub(super) fn into_missing(self) -> BTreeSet<Id> {
+        self.missing.into_inner()
+    }
+
+    fn note_missing(&self, spec: &PodSpec) {
+        let priority = spec.priority_class_name.as_ref().filter(|name| !SYSTEM_PRIORITIES.contains(&name.as_str()));
+        let named = [(Kind::PriorityClass, priority), (Kind::RuntimeClass, spec.runtime_class_name.as_ref())];
+        for (kind, name) in named {
+            let id = name.filter(|name| !name.is_empty()).map(|name| (kind, name.clone()));
+            self.missing.borrow_mut().extend(id.filter(|id| !self.known.contains(id)));
+        }
+    }
+
     /// `at` is where the manifest has the spec.
     fn admit(&self, manifest: &Manifest, at: &str, spec: &mut PodSpec) -> Result<(), Vec<ManifestError>> {
+        self.note_missing(spec);
         if let Some(requests) = self.requests.get(namespace(manifest)) {
             set_requests(requests, spec);
         }

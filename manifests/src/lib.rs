@@ -68,6 +68,9 @@ pub struct Manifests {
     /// Fields that are unknown here of objects that a server wrote, as `Pod spec.containers[].image`, and how often there
     /// are such.
     pub unknown_fields: BTreeMap<String, usize>,
+    /// PriorityClasses and RuntimeClasses that pods name and that are not in the input, by kind and name. An API server
+    /// refuses such pods.
+    pub missing_classes: BTreeSet<(&'static str, String)>,
     /// Files that hold objects, of any kind.
     pub files: BTreeSet<Arc<str>>,
     origins: Origins,
@@ -246,6 +249,8 @@ fn assemble(objects: Vec<Object>, mut errors: Vec<ManifestError>, bounds: Bounds
     }
     if errors.is_empty() {
         manifests.unknown_fields = unknown_fields.take();
+        let missing = admission.into_missing().into_iter();
+        manifests.missing_classes = missing.map(|(kind, name)| (kind.name(), name)).collect();
         return Ok(manifests);
     }
     // Some faults show only in a snapshot. All are reported at once.

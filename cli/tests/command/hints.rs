@@ -215,6 +215,18 @@ fn what_is_not_in_the_input_is_said_to_be_missing_there() {
 }
 
 #[test]
+fn a_class_of_pods_that_is_missing_brings_a_hint() {
+    let web = deployment("web", 1, "1", "1Gi").replace(
+        "    spec:\n      containers",
+        "    spec:\n      priorityClassName: high\n      runtimeClassName: gvisor\n      containers",
+    );
+    let run = table(&web, &[]);
+    for hint in ["hint: PriorityClass high is not in the input: ", "hint: RuntimeClass gvisor is not in the input: "] {
+        assert!(run.status == 0 && run.stderr.contains(hint), "{hint:?}: {run:?}");
+    }
+}
+
+#[test]
 fn a_missing_node_class_is_named_once() {
     let pool = std::fs::read_to_string(fixture("pool.yaml")).unwrap();
     let pool = pool.split("---").next().unwrap().to_owned() + &deployment("web", 1, "1", "1Gi");

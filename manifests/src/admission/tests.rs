@@ -165,3 +165,16 @@ fn what_admission_would_refuse_is_an_error_of_the_object() {
         assert!(error.contains(expected) && error.lines().count() == 1, "{text}{error}\n{expected}");
     }
 }
+
+#[test]
+fn classes_that_new_pods_name_and_that_are_missing_are_known() {
+    let named = |name: &str| format!("{PLAIN}, priorityClassName: {name}, runtimeClassName: gvisor");
+    let missing = |content: &str| input(content).unwrap().missing_classes.into_iter().collect::<Vec<_>>();
+    let both = [("PriorityClass", "high".to_owned()), ("RuntimeClass", "gvisor".to_owned())];
+    assert_eq!(missing(&workload(&named("high"))), both);
+    assert_eq!(missing(&pod("", &named("high"))), both);
+    assert!(missing(&pod(", uid: u", &named("high"))).is_empty(), "it was admitted");
+    let high = "---\napiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata: {name: high}\nvalue: 1\n";
+    assert!(missing(&format!("{}{high}{}", workload(&named("high")), runtime_class(GVISOR))).is_empty());
+    assert!(missing(&(workload(&named("system-node-critical")) + &runtime_class(GVISOR))).is_empty());
+}
