@@ -212,11 +212,12 @@ fn generated_name(value: &Value, generated: &mut BTreeMap<String, usize>) -> Opt
     Some(if *known == 1 { name } else { format!("{name}-{known}") })
 }
 
-/// What to do if a name is no string, as YAML reads `123` and `n`.
+/// What is wrong with a name that is no string, such as `123` and `n` in YAML.
 fn unquoted(name: &Value) -> Option<&'static str> {
     match name {
         Value::Number(_) => Some("must be a string, not a number; quote it"),
         Value::Bool(_) => Some("must be a string, not a boolean; quote it"),
+        Value::Array(_) | Value::Object(_) => Some("must be a string"),
         _ => None,
     }
 }

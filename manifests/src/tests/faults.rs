@@ -118,6 +118,7 @@ fn what_an_object_lacks_is_told_apart_from_what_is_wrong() {
         (object("Pod", ""), "Pod: metadata: is required".to_owned()),
         (object("Pod", "a"), "Pod: metadata: must be an object".to_owned()),
         (object("Pod", "{name: \"\"}"), "Pod: metadata.name: is required".to_owned()),
+        (object("Pod", "{name: {a: b}}"), "Pod: metadata.name: must be a string".to_owned()),
         (object("Pod", "{name: a, namespace: B}"), format!("Pod a: metadata.namespace: \"B\" {rule}")),
         (object("Pod", "{name: a, namespace: b.c}"), format!("Pod a: metadata.namespace: \"b.c\" {rule}")),
         (object("Pod", &long), format!("Pod a: metadata.namespace: \"{}\" {rule}", "a".repeat(64))),

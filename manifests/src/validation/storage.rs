@@ -2,7 +2,9 @@
 
 use super::{Faults, Path, node_selector};
 use crate::{Manifest, ManifestError};
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimSpec};
+use k8s_openapi::api::core::v1::{
+    NodeSelectorTerm, PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimSpec,
+};
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as KubeQuantity;
 use plimsoll_model::quantity::Quantity;
@@ -10,6 +12,8 @@ use std::collections::BTreeMap;
 
 /// The resource that a claim requests and a volume has.
 const STORAGE: &str = "storage";
+/// Operators of node affinity.
+const OPERATORS: [&str; 6] = ["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"];
 const ACCESS_MODES: [&str; 4] = ["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"];
 
 /// Checks a StorageClass.
@@ -20,6 +24,19 @@ pub(crate) fn storage_class(manifest: &Manifest, class: &StorageClass) -> Result
     }
     let modes = ["Immediate", "WaitForFirstConsumer"];
     faults.unless_one_of(&Path::root("volumeBindingMode"), class.volume_binding_mode.as_deref(), &modes);
+    for (term_index, term) in class.allowed_topologies.iter().flatten().enumerate() {
+        let at = format!("allowedTopologies[{term_index}]");
+        let at = Path::root(&at);
+        for (index, expression) in term.match_label_expressions.iter().flatten().enumerate() {
+            let at = at.item("matchLabelExpressions", index);
+            if expression.key.is_empty() {
+                faults.add(&at.field("key"), "is required");
+            }
+            if expression.values.is_empty() {
+                faults.add(&at.field("values"), "must have at least one value");
+            }
+        }
+    }
     faults.into_result()
 }
 
@@ -59,9 +76,37 @@ pub(crate) fn volume(manifest: &Manifest, volume: &PersistentVolume) -> Result<(
     size(&mut faults, &Path::root("spec.capacity"), capacity);
     let affinity = volume.spec.as_ref().and_then(|spec| spec.node_affinity.as_ref());
     if let Some(required) = affinity.and_then(|affinity| affinity.required.as_ref()) {
-        node_selector(&mut faults, &Path::root("spec.nodeAffinity.required"), required);
+        let at = Path::root("spec.nodeAffinity.required");
+        node_selector(&mut faults, &at, required);
+        for (index, term) in required.node_selector_terms.iter().enumerate() {
+            expressions(&mut faults, &at.item("nodeSelectorTerms", index), term);
+        }
     }
     faults.into_result()
+}
+
+/// Checks what the snapshot would find at each pod that has the volume.
+fn expressions(faults: &mut Faults<'_>, at: &Path<'_>, term: &NodeSelectorTerm) {
+    for (index, expression) in term.match_expressions.iter().flatten().enumerate() {
+        let at = at.item("matchExpressions", index);
+        if expression.key.is_empty() {
+            faults.add(&at.field("key"), "is required");
+        }
+        faults.unless_one_of(&at.field("operator"), Some(&expression.operator), &OPERATORS);
+        let values = expression.values.as_deref().unwrap_or_default();
+        let problem = match expression.operator.as_str() {
+            "In" | "NotIn" => values.is_empty().then_some("must have at least one value"),
+            "Exists" | "DoesNotExist" => (!values.is_empty()).then_some("must be empty for this operator"),
+            "Gt" | "Lt" => {
+                let is_number = matches!(values, [value] if value.parse::<i64>().is_ok());
+                (!is_number).then_some("must be one integer")
+            }
+            _ => None,
+        };
+        if let Some(problem) = problem {
+            faults.add(&at.field("values"), problem);
+        }
+    }
 }
 
 /// Checks a CSINode.

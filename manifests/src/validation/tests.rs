@@ -288,6 +288,15 @@ fn budgets_and_priorities() {
 fn storage() {
     let claim = |spec: &str| object("v1", "PersistentVolumeClaim", &format!("spec: {{{spec}}}"));
     let class = |fields: &str| object("storage.k8s.io/v1", "StorageClass", fields);
+    let topology = |fields: &str| {
+        class(&format!("provisioner: p\nallowedTopologies: [{{matchLabelExpressions: [{{{fields}}}]}}]"))
+    };
+    let volume = |expression: &str| {
+        let terms = format!("[{{matchExpressions: [{{{expression}}}]}}]");
+        let spec = format!("spec: {{nodeAffinity: {{required: {{nodeSelectorTerms: {terms}}}}}}}");
+        object("v1", "PersistentVolume", &spec)
+    };
+    let at = "PersistentVolume a: spec.nodeAffinity.required.nodeSelectorTerms[0].matchExpressions[0]";
     check(&[
         (class("provisioner: ebs.csi.aws.com\nvolumeBindingMode: Immediate"), ""),
         (class("provisioner: ebs.csi.aws.com"), ""),
@@ -311,6 +320,16 @@ fn storage() {
             object("storage.k8s.io/v1", "CSINode", "spec: {drivers: [{name: d, nodeID: i, allocatable: {count: -1}}]}"),
             "CSINode a: spec.drivers[0].allocatable.count: must not be negative",
         ),
+        (topology("key: a, values: [b]"), ""),
+        (topology("values: [b]"), "allowedTopologies[0].matchLabelExpressions[0].key: is required"),
+        (topology("key: a"), "allowedTopologies[0].matchLabelExpressions[0].values: must have at least one value"),
+        (volume("key: a, operator: In, values: [b]"), ""),
+        (volume("key: a, operator: Gt, values: [\"1\"]"), ""),
+        (volume("operator: Exists"), format!("{at}.key: is required").as_str()),
+        (volume("key: a, operator: in, values: [b]"), format!("{at}.operator: \"in\" is not one of").as_str()),
+        (volume("key: a, operator: NotIn"), format!("{at}.values: must have at least one value").as_str()),
+        (volume("key: a, operator: Exists, values: [b]"), format!("{at}.values: must be empty").as_str()),
+        (volume("key: a, operator: Lt, values: [b]"), format!("{at}.values: must be one integer").as_str()),
         (claim("accessModes: [RWO]"), "spec.accessModes[0]: \"RWO\" is not one of ReadWriteOnce"),
         (
             object("v1", "PersistentVolume", "spec: {nodeAffinity: {required: {nodeSelectorTerms: []}}}"),
