@@ -126,7 +126,7 @@ fn yaml(part: &Part) -> Result<Value, String> {
 
 /// A message of the YAML library without what concerns only programmers.
 fn for_users(message: &str) -> String {
-    if let Some((_, meaning)) = MEANINGS.iter().find(|(part, _)| message.contains(part)) {
+    if let Some((_, meaning)) = MEANINGS.iter().find(|(part, _)| message.contains(*part)) {
         return (*meaning).to_owned();
     }
     let message = message.replace(LIBRARY_ADVICE, "").replace(" rejected by the configured policy", "");

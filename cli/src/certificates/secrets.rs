@@ -77,6 +77,7 @@ pub(super) fn run(arguments: &SecretArguments, names: &[(&str, String)], days: u
 }
 
 async fn config(arguments: &SecretArguments) -> Result<Config, CommandError> {
+    let problem = |problem: String| CommandError::BadInput(format!("kubeconfig: {problem}"));
     let mut config = match &arguments.kubeconfig {
         Some(path) => {
             let invalid = |error: KubeconfigError| invalid_kubeconfig(path, &error);
@@ -84,9 +85,7 @@ async fn config(arguments: &SecretArguments) -> Result<Config, CommandError> {
             let options = KubeConfigOptions::default();
             Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(invalid)?
         }
-        None => Config::infer().await.map_err(|error| {
-            CommandError::BadInput(format!("kubeconfig: {}", cluster_access::no_access(&error)))
-        })?,
+        None => Config::infer().await.map_err(|error| problem(cluster_access::no_access(&error)))?,
     };
     config.default_retry = false;
     config.read_timeout = Some(READ_TIMEOUT);

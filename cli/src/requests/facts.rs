@@ -113,8 +113,8 @@ impl Facts {
     pub(super) fn read(path: &Path) -> Result<Self, CommandError> {
         let problem = |error: String| CommandError::BadInput(format!("{}: {error}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|error| problem(error.to_string()))?;
-        let value: serde_json::Value = serde_saphyr::from_str(&text)
-            .map_err(|error| problem(format!("not YAML: {}", error.without_snippet())))?;
+        let value: serde_json::Value =
+            serde_saphyr::from_str(&text).map_err(|error| problem(format!("not YAML: {}", error.without_snippet())))?;
         if value.is_null() {
             return Ok(Self::default());
         }

@@ -266,10 +266,7 @@ fn budgets_and_priorities() {
         (budget("minAvailable: 1, maxUnavailable: 1"), "spec.maxUnavailable: minAvailable and maxUnavailable exclude"),
         (budget("minAvailable: -1"), "PodDisruptionBudget default/a: spec.minAvailable: must not be negative"),
         (budget("minAvailable: abc"), "spec.minAvailable: \"abc\" is neither a number nor a percentage such as 50%"),
-        (
-            budget("maxUnavailable: \"1\""),
-            "\"1\" is neither a number nor a percentage such as 50%; remove the quotes",
-        ),
+        (budget("maxUnavailable: \"1\""), "\"1\" is neither a number nor a percentage such as 50%; remove the quotes"),
         (budget("maxUnavailable: \"%\""), "spec.maxUnavailable: \"%\" is neither"),
         (budget("minAvailable: 101%"), "spec.minAvailable: 101% is more than 100%"),
         (
