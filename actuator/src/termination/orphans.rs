@@ -32,9 +32,8 @@ pub(super) async fn run(deps: &Termination, shared: &Arc<Shared>, stop: &Cancell
 }
 
 fn candidates(deps: &Termination) -> Vec<Candidate<Orphan>> {
-    let is_going = |node: &Arc<Node>| {
-        node.metadata.deletion_timestamp.is_some() && has_finalizer(&**node, TERMINATION_FINALIZER)
-    };
+    let is_going =
+        |node: &Arc<Node>| node.metadata.deletion_timestamp.is_some() && has_finalizer(&**node, TERMINATION_FINALIZER);
     let going: Vec<Arc<Node>> = deps.stores.nodes.state().into_iter().filter(is_going).collect();
     let orphans = going.into_iter().filter(|node| deps.stores.claims_of(node).is_empty());
     orphans

@@ -2,7 +2,9 @@
 
 use super::{Faults, Path, node_selector};
 use crate::{Manifest, ManifestError};
-use k8s_openapi::api::core::v1::{NodeSelectorTerm, PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimSpec};
+use k8s_openapi::api::core::v1::{
+    NodeSelectorTerm, PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimSpec,
+};
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as KubeQuantity;
 use plimsoll_model::quantity::Quantity;
