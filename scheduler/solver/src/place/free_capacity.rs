@@ -7,23 +7,38 @@ use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::snapshot::Node;
 use std::sync::Arc;
 
-/// Number of nodes in a block.
-const BLOCK: usize = 32;
+/// Number of nodes in a block, and of blocks in an outer block.
+const BLOCK: usize = 16;
 
-/// Free amounts of each node, and their maximum per block.
+/// Free amounts of each node, and their maximum per block and per outer block.
 #[derive(Debug, Clone)]
 pub(crate) struct FreeCapacityIndex {
     count: usize,
     nodes: Grid<Node, i64>,
     blocks: Grid<Block, i64>,
+    outer: Grid<OuterBlock, i64>,
 }
 
 /// Consecutive nodes.
 #[derive(Debug, Clone)]
 enum Block {}
 
-fn block_of(node: Id<Node>) -> Id<Block> {
-    Id::new(node.number() / BLOCK)
+/// Consecutive blocks.
+#[derive(Debug, Clone)]
+enum OuterBlock {}
+
+/// The block that contains a row of the level below.
+fn block_of<T, B>(row: Id<T>) -> Id<B> {
+    Id::new(row.number() / BLOCK)
+}
+
+/// Sets the row of `block` in `above` to the maximum of its rows.
+fn lift<T, B>(rows: &Grid<T, i64>, block: Id<B>, above: &mut Grid<B, i64>) {
+    let most = above.row_mut(block);
+    most.fill(i64::MIN);
+    for row in rows.rows_from(Id::new(block.number() * BLOCK)).take(BLOCK) {
+        most.iter_mut().zip(row).for_each(|(most, free)| *most = (*most).max(*free));
+    }
 }
 
 impl FreeCapacityIndex {
@@ -34,22 +49,16 @@ impl FreeCapacityIndex {
         open: impl Fn(Id<Node>) -> bool,
     ) -> Self {
         let blocks = rooms.len().div_ceil(BLOCK);
+        let outer_blocks = blocks.div_ceil(BLOCK);
         let mut nodes = Grid::filled(i64::MIN, rooms.len(), width);
         for (node, room) in rooms.iter_enumerated().filter(|(node, room)| !room.closed && open(*node)) {
             nodes.row_mut(node).copy_from_slice(&room.free);
         }
-        let mut index = Self { count: rooms.len(), nodes, blocks: Grid::filled(i64::MIN, blocks, width) };
-        (0..blocks).for_each(|block| index.lift(Id::new(block)));
-        index
-    }
-
-    /// Sets the row of the block to the maximum of its nodes.
-    fn lift(&mut self, block: Id<Block>) {
-        let most = self.blocks.row_mut(block);
-        most.fill(i64::MIN);
-        for row in self.nodes.rows_from(Id::new(block.number() * BLOCK)).take(BLOCK) {
-            most.iter_mut().zip(row).for_each(|(most, free)| *most = (*most).max(*free));
-        }
+        let mut middle = Grid::filled(i64::MIN, blocks, width);
+        (0..blocks).for_each(|block| lift(&nodes, Id::new(block), &mut middle));
+        let mut outer = Grid::filled(i64::MIN, outer_blocks, width);
+        (0..outer_blocks).for_each(|block| lift(&middle, Id::new(block), &mut outer));
+        Self { count: rooms.len(), nodes, blocks: middle, outer }
     }
 
     /// Updates the free capacity of a node.
@@ -60,7 +69,9 @@ impl FreeCapacityIndex {
         } else {
             row.copy_from_slice(&room.free);
         }
-        self.lift(block_of(node));
+        let block = block_of(node);
+        lift(&self.nodes, block, &mut self.blocks);
+        lift(&self.blocks, block_of(block), &mut self.outer);
     }
 
     /// The first node from number `from` on that has capacity for `requests`.
@@ -68,7 +79,10 @@ impl FreeCapacityIndex {
         let mut number = from;
         while number < self.count {
             let node = Id::new(number);
-            if number.is_multiple_of(BLOCK) && !fits(requests, self.blocks.row(block_of(node))) {
+            let block = block_of(node);
+            if number.is_multiple_of(BLOCK * BLOCK) && !fits(requests, self.outer.row(block_of(block))) {
+                number += BLOCK * BLOCK;
+            } else if number.is_multiple_of(BLOCK) && !fits(requests, self.blocks.row(block)) {
                 number += BLOCK;
             } else if fits(requests, self.nodes.row(node)) {
                 return Some(node);
