@@ -97,10 +97,8 @@ fn expressions(faults: &mut Faults<'_>, at: &Path<'_>, term: &NodeSelectorTerm) 
         let problem = match expression.operator.as_str() {
             "In" | "NotIn" => values.is_empty().then_some("must have at least one value"),
             "Exists" | "DoesNotExist" => (!values.is_empty()).then_some("must be empty for this operator"),
-            "Gt" | "Lt" => {
-                let is_number = matches!(values, [value] if value.parse::<i64>().is_ok());
-                (!is_number).then_some("must be one integer")
-            }
+            // The API server does not look whether it is an integer.
+            "Gt" | "Lt" => (values.len() != 1).then_some("must be exactly one"),
             _ => None,
         };
         if let Some(problem) = problem {

@@ -326,7 +326,8 @@ fn storage() {
         (volume("key: a, operator: in, values: [b]"), format!("{at}.operator: \"in\" is not one of").as_str()),
         (volume("key: a, operator: NotIn"), format!("{at}.values: must have at least one value").as_str()),
         (volume("key: a, operator: Exists, values: [b]"), format!("{at}.values: must be empty").as_str()),
-        (volume("key: a, operator: Lt, values: [b]"), format!("{at}.values: must be one integer").as_str()),
+        (volume("key: a, operator: Lt, values: [b]"), ""),
+        (volume("key: a, operator: Lt, values: [b, c]"), format!("{at}.values: must be exactly one").as_str()),
         (claim("accessModes: [RWO]"), "spec.accessModes[0]: \"RWO\" is not one of ReadWriteOnce"),
         (
             object("v1", "PersistentVolume", "spec: {nodeAffinity: {required: {nodeSelectorTerms: []}}}"),
