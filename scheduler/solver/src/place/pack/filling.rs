@@ -223,7 +223,7 @@ impl Packer<'_, '_> {
 
     /// How many of `n` pods the node can take so that the offerings that accept all its pods still meet `minValues`.
     fn within_min_values(&self, node: &Open<'_>, item: Id<Entry>, n: usize) -> usize {
-        let Some(accept) = &node.accept else { return n };
+        let Some(accept) = node.accept.as_ref().filter(|_| n > 0) else { return n };
         let accept = accept.and(&self.class(item).any);
         let meets = |n: usize| {
             let mut load = node.filled.load.clone();
