@@ -46,9 +46,9 @@ pub mod reason {
     pub const SHADOW_REPORT: &str = "ShadowReport";
     /// A claim's instance was launched.
     pub const LAUNCHED: &str = "Launched";
-    /// A claim's instance was not launched for lack of capacity.
+    /// A claim's instance was not launched for lack of capacity, or lost its capacity before its Node registered.
     pub const INSUFFICIENT_CAPACITY: &str = "InsufficientCapacityError";
-    /// A claim's instance was not launched for another reason.
+    /// A claim's instance was not launched for another reason, or ended before its Node registered.
     pub const LAUNCH_FAILED: &str = "LaunchFailed";
     /// A claim's Node registered.
     pub const REGISTERED: &str = "Registered";

@@ -67,6 +67,7 @@ mod tests {
         Instance {
             id: "i-1".to_owned(),
             state: InstanceState::Running,
+            state_reason: None,
             instance_type: String::new(),
             zone: String::new(),
             image_id: String::new(),

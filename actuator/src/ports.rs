@@ -21,7 +21,9 @@ pub use facts::{InstanceTypeFacts, SpotPrice, TypeOffering};
 pub use fleet::{
     FleetAnswer, FleetInstance, FleetRequest, InstanceRequest, LaunchTemplateConfig, OfferingError, Override,
 };
-pub use instances::{Instance, InstanceEvent, InstanceFilter, InstanceState, InstanceStatus, StatusCheck, Termination};
+pub use instances::{
+    Instance, InstanceEvent, InstanceFilter, InstanceState, InstanceStatus, StateReason, StatusCheck, Termination,
+};
 pub use launch_templates::{
     BlockDevice, LaunchTemplate, LaunchTemplateFilter, LaunchTemplateSpec, MarketType, MetadataOptions,
     NetworkInterface, ReservationSpec,

@@ -4,6 +4,7 @@
 mod delay;
 pub mod drain;
 mod drain_node;
+mod early_end;
 mod evict;
 mod instances;
 mod live_pods;
@@ -28,6 +29,7 @@ use crate::ledger::handle::LedgerHandle;
 use crate::metrics::ActuatorMetrics;
 use crate::nodes;
 use crate::settings::Settings;
+use crate::state::registrations::Registrations;
 use crate::state::zonal_shifts::ZonalShifts;
 use crate::stores::{Stores, WatchedKind};
 use instances::{InstancePhase, Instances};
@@ -64,6 +66,8 @@ pub struct Termination {
     pub zonal_shifts: ZonalShifts,
     /// Drain delays of interrupted nodes.
     pub drain_delay: DrainDelay,
+    /// Recent registration results by pool.
+    pub registrations: Registrations,
     /// Events on objects.
     pub events: Recorder,
     /// Settings of the installation.
@@ -292,7 +296,9 @@ impl TerminationFlow<'_> {
             let over = self.shared.unlaunched.has_no_instance(self.deps, &self.subject.claim).await?;
             return Ok(if over { Stage::Done } else { Stage::Wait(POLL_INTERVAL) });
         };
-        match self.shared.instances.end(self.deps, &self.subject.claim, id, self.created()) {
+        let (phase, problem) = self.shared.instances.end(self.deps, &self.subject.claim, id, self.created());
+        self.tell_early_end(id, phase).await;
+        match (phase, problem) {
             (InstancePhase::Gone, _) => Ok(Stage::Done),
             (InstancePhase::Running, Some((reason, message))) => {
                 self.set(INSTANCE_TERMINATING, Status::False, reason, &message).await?;

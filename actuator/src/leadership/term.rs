@@ -132,7 +132,7 @@ impl Term {
             standalone: from_clones!(StandaloneClaims: admission, launch_templates, writes, events, metrics),
             tagging: from_clones!(Tagging: metrics, stores, writes, cloud, zonal_shifts, clock, fence),
             termination: from_clones!(Termination: stores, ledger, writes, cloud, cloud_reads, zonal_shifts,
-                drain_delay, events, settings, metrics, fence, clock),
+                drain_delay, registrations, events, settings, metrics, fence, clock),
             launch_templates,
             groups,
             jobs,

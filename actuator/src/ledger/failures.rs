@@ -17,6 +17,8 @@ pub const UNNAMED_CAPACITY: &str = "UnnamedInsufficientCapacity";
 pub const THROTTLED: &str = "Throttled";
 /// Cause of a claim whose instance did not register as a Node in time.
 pub const NOT_REGISTERED: &str = "registration_timeout";
+/// Cause of a claim whose instance ended before its Node registered.
+pub const ENDED_EARLY: &str = "instance_ended";
 /// Cause of a claim whose Node was not initialized in time.
 pub const NOT_INITIALIZED: &str = "initialization_timeout";
 /// Cause of a claim that was deleted before its launch. Nothing was refused, so no launch waits.
@@ -86,7 +88,8 @@ impl Failures {
     }
 
     /// Records that an instance of the pool was launched, which ends its pauses. Only a node in service ends the pauses
-    /// after [`NOT_REGISTERED`] and [`NOT_INITIALIZED`]: instances that never come into service can all be launched.
+    /// after [`NOT_REGISTERED`], [`ENDED_EARLY`] and [`NOT_INITIALIZED`]: instances that never come into service can all
+    /// be launched.
     /// The pause after [`THROTTLED`] lasts: EC2 launches a part of what it throttles.
     pub fn launched(&mut self, pool: &NodePoolName) {
         self.retain(pool, |cause| cause == THROTTLED || is_of_started(cause));
@@ -130,7 +133,7 @@ impl Failures {
 
 /// Whether the cause is one of instances that were launched.
 fn is_of_started(cause: &str) -> bool {
-    [NOT_REGISTERED, NOT_INITIALIZED].contains(&cause)
+    [NOT_REGISTERED, ENDED_EARLY, NOT_INITIALIZED].contains(&cause)
 }
 
 #[cfg(test)]
@@ -188,13 +191,15 @@ mod tests {
 
     #[test]
     fn only_a_node_in_service_ends_the_pause_after_instances_that_do_not_register() {
-        let (pool, mut failures) = (NodePoolName::from("a"), Failures::default());
-        failures.failed(&pool, NOT_REGISTERED, NOW);
-        failures.launched(&pool);
-        assert_eq!(failures.pause(&pool, NOW), Some((NOT_REGISTERED, FIRST_PAUSE)));
-        failures.failed(&pool, "Denied", NOW);
-        failures.initialized(&pool);
-        assert_eq!(failures.pause(&pool, NOW), Some(("Denied", FIRST_PAUSE)));
+        for cause in [NOT_REGISTERED, ENDED_EARLY] {
+            let (pool, mut failures) = (NodePoolName::from("a"), Failures::default());
+            failures.failed(&pool, cause, NOW);
+            failures.launched(&pool);
+            assert_eq!(failures.pause(&pool, NOW), Some((cause, FIRST_PAUSE)));
+            failures.failed(&pool, "Denied", NOW);
+            failures.initialized(&pool);
+            assert_eq!(failures.pause(&pool, NOW), Some(("Denied", FIRST_PAUSE)));
+        }
     }
 
     #[test]

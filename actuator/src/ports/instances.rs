@@ -3,6 +3,7 @@
 use super::Tags;
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::time::Timestamp;
+use std::fmt;
 
 /// Which instances to describe.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,6 +50,27 @@ impl InstanceState {
     }
 }
 
+/// Why EC2 changed the state of an instance.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct StateReason {
+    /// EC2's code, such as `Client.VolumeLimitExceeded`.
+    pub code: String,
+    /// EC2's message, which may begin with a code.
+    pub message: String,
+}
+
+impl fmt::Display for StateReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { code, message } = self;
+        match (code.as_str(), message.as_str()) {
+            ("", "") => f.write_str("EC2 tells no reason"),
+            (only, "") | ("", only) => f.write_str(only),
+            _ if message.starts_with(code) => f.write_str(message),
+            _ => write!(f, "{code}: {message}"),
+        }
+    }
+}
+
 /// An instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Instance {
@@ -56,6 +78,8 @@ pub struct Instance {
     pub id: String,
     /// State.
     pub state: InstanceState,
+    /// Why it has its state, if EC2 tells.
+    pub state_reason: Option<StateReason>,
     /// Instance type.
     pub instance_type: String,
     /// Availability zone.
@@ -127,4 +151,21 @@ pub struct InstanceStatus {
     pub system: StatusCheck,
     /// Scheduled events that have not completed.
     pub events: Vec<InstanceEvent>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_code_of_a_reason_is_told_once() {
+        let text = |code: &str, message: &str| {
+            StateReason { code: code.to_owned(), message: message.to_owned() }.to_string()
+        };
+        let launch = "Client.InternalError: Client error on launch";
+        assert_eq!(text("Client.InternalError", launch), launch);
+        assert_eq!(text("Server.InternalError", launch), format!("Server.InternalError: {launch}"));
+        assert_eq!(text("Client.VolumeLimitExceeded", ""), "Client.VolumeLimitExceeded");
+        assert_eq!((text("", "why"), text("", "")), ("why".to_owned(), "EC2 tells no reason".to_owned()));
+    }
 }

@@ -1,6 +1,7 @@
 //! Terminates instances in batches and waits until they are gone: EC2 reports them as terminated, or two independent
 //! reads miss them (safety rule 14).
 
+use super::early_end::EndReason;
 use crate::clock::Timestamped;
 use crate::io::TerminateResult;
 use crate::metrics::view::label_of;
@@ -65,6 +66,8 @@ struct TrackedInstance {
     requested: bool,
     terminated: bool,
     refusal: Option<Refusal>,
+    /// Why it ended, once a read has shown that it did.
+    end_reason: EndReason,
     absence: Absence,
     claim_created: Timestamp,
 }
@@ -135,6 +138,11 @@ impl Instances {
         let phase = self.request_termination(id, created, now);
         let refused = |error| (TERMINATION_REFUSED, format!("instance {id} is not terminated: {error}"));
         (phase, self.refusal(id).map(refused))
+    }
+
+    /// Uses the reason why an instance ended; `None` if the instance is not tracked.
+    pub(super) fn with_end_reason<T>(&self, id: &str, step: impl FnOnce(&mut EndReason) -> T) -> Option<T> {
+        self.watched.lock().get_mut(id).map(|watched| step(&mut watched.end_reason))
     }
 
     /// Why EC2 refuses to terminate the instance, if it does.
@@ -240,6 +248,9 @@ impl Instances {
                         watched.terminated = instance.state == InstanceState::Terminated;
                         // A call that was not answered would be repeated, and keep the other batches waiting.
                         watched.requested |= !instance.state.is_alive();
+                        if !instance.state.is_alive() {
+                            watched.end_reason.note(instance.state_reason.clone());
+                        }
                     }
                     // During a zonal shift, EC2 may not see all of the zone.
                     None if shifted.contains(id) => watched.absence.found(),

@@ -14,6 +14,8 @@ const TOKEN_LENGTH: usize = 64;
 const CONFIGS: usize = 50;
 /// Maximum number of overrides in a CreateFleet request, over all launch templates.
 const OVERRIDES: usize = 300;
+/// From the launch until an instance ends that cannot start.
+const ENDS_AFTER: Millis = Millis::from_seconds(3);
 
 fn invalid(code: &str, message: String) -> CloudError {
     CloudError::InvalidRequest { code: code.to_owned(), message }
@@ -190,7 +192,7 @@ impl Cloud {
             }
             Some(Capacity::Refused(code, message)) => return Err((*code, (*message).to_owned())),
             Some(Capacity::Instances(left)) => *left -= 1,
-            Some(Capacity::Unlimited) | None => {}
+            Some(Capacity::Unlimited | Capacity::Ends(..)) | None => {}
         }
         subnet.free_ipv4_addresses -= 1;
         reservation.iter().for_each(|id| self.use_reservation(id));
@@ -244,6 +246,7 @@ impl Cloud {
             runs_from: self.settings.boot.map(|boot| now.plus(boot).plus(jitter)),
             ends_from: None,
             gone_from: None,
+            end_reason: None,
             freed: false,
         };
         self.tell_state(&machine, "pending", now);
@@ -252,6 +255,10 @@ impl Cloud {
         }
         self.machines.insert(id.clone(), machine);
         self.launched.push(id.clone());
+        let pool = Pool::new(&way.instance_type, &way.zone, request.capacity_type);
+        if let Some(Capacity::Ends(code, message)) = self.limits.get(&pool).copied() {
+            self.end(&id, now.plus(ENDS_AFTER), (code, message), now);
+        }
         FleetInstance {
             instance_id: id,
             instance_type: way.instance_type.clone(),

@@ -1,7 +1,7 @@
 //! An instance, whose state follows from its times alone.
 
 use super::store::Pool;
-use plimsoll_actuator::ports::{Instance, InstanceState, Tags};
+use plimsoll_actuator::ports::{Instance, InstanceState, StateReason, Tags};
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::time::{Millis, Timestamp};
 
@@ -47,6 +47,8 @@ pub struct Machine {
     pub ends_from: Option<Timestamp>,
     /// From when it is terminated; may lie ahead.
     pub gone_from: Option<Timestamp>,
+    /// Why it ends.
+    pub end_reason: Option<StateReason>,
     /// Its capacity and address were given back.
     pub(super) freed: bool,
 }
@@ -85,6 +87,7 @@ impl Machine {
         Instance {
             id: self.id.clone(),
             state: self.state(now),
+            state_reason: self.end_reason.clone().filter(|_| !self.state(now).is_alive()),
             instance_type: self.instance_type.clone(),
             zone: self.zone.clone(),
             image_id: self.image_id.clone(),

@@ -9,8 +9,8 @@ use super::support::Support;
 use crate::seed::Rng;
 use plimsoll_actuator::ports::{
     CapacityReservation, CloudError, Image, Instance, InstanceFilter, InstanceStatus, InstanceTypeFacts,
-    LaunchTemplate, LaunchTemplateFilter, LaunchTemplateSpec, PlacementGroup, SecurityGroup, Subnet, Tags, Termination,
-    ZonalShift,
+    LaunchTemplate, LaunchTemplateFilter, LaunchTemplateSpec, PlacementGroup, SecurityGroup, StateReason, Subnet, Tags,
+    Termination, ZonalShift,
 };
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::money::MicroUsdPerHour;
@@ -20,6 +20,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// How long before it takes a Spot instance EC2 says so.
 const SPOT_NOTICE: Millis = Millis::from_seconds(120);
+
+/// Code and message of what a call ends.
+const USER_SHUTDOWN: (&str, &str) = ("Client.UserInitiatedShutdown", "User initiated");
+/// Code and message of what EC2 takes back.
+const SPOT_TERMINATION: (&str, &str) = ("Server.SpotInstanceTermination", "Spot instance termination");
 
 /// How the cloud behaves.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,6 +84,8 @@ pub enum Capacity {
     Instances(u32),
     /// None, for the reason with this code and message.
     Refused(&'static str, &'static str),
+    /// As many as anyone wants, which end for the reason with this code and message before they run.
+    Ends(&'static str, &'static str),
 }
 
 /// What became of a call.
@@ -234,15 +241,16 @@ impl Cloud {
     /// Terminates instances, also those that reads do not show yet. Terminating again changes nothing.
     pub fn terminate_instances(&mut self, ids: &[String], now: Timestamp) -> Vec<Termination> {
         for id in ids.iter().collect::<BTreeSet<_>>() {
-            self.end(id, now, now);
+            self.end(id, now, USER_SHUTDOWN, now);
         }
         self.give_back(now);
         let state = |id: &String| self.machines.get(id).map(|machine| machine.state(now));
         ids.iter().map(|id| Termination { instance_id: id.clone(), state: state(id) }).collect()
     }
 
-    /// Lets an instance end at a time, unless it ends sooner anyway. Returns whether that changed anything.
-    fn end(&mut self, id: &str, at: Timestamp, now: Timestamp) -> bool {
+    /// Lets an instance end at a time, for a reason with code and message, unless it ends sooner anyway. Returns whether
+    /// that changed anything.
+    pub(super) fn end(&mut self, id: &str, at: Timestamp, (code, message): (&str, &str), now: Timestamp) -> bool {
         let shutdown = self.settings.shutdown;
         let Some(machine) = self.machines.get_mut(id) else { return false };
         if machine.ends_from.is_some_and(|ends| ends <= at) {
@@ -250,6 +258,7 @@ impl Cloud {
         }
         machine.ends_from = Some(at);
         machine.gone_from = Some(at.plus(shutdown));
+        machine.end_reason = Some(StateReason { code: code.to_owned(), message: message.to_owned() });
         let machine = machine.clone();
         self.queue.retract(id, now);
         if machine.runs_from.is_some_and(|runs| runs > now && runs < at) {
@@ -275,7 +284,7 @@ impl Cloud {
         let Some(machine) = self.machines.get(id).filter(alive).cloned() else { return false };
         let event = self.rng.uid();
         let body = messages::spot_warning(&machine, &self.settings.region, &event, now);
-        self.end(id, now.plus(SPOT_NOTICE), now);
+        self.end(id, now.plus(SPOT_NOTICE), SPOT_TERMINATION, now);
         self.queue.send(id, &body, now);
         true
     }

@@ -15,6 +15,7 @@ mod capacity_reservations;
 mod collection;
 mod discovered_memory;
 mod drift;
+mod early_end;
 mod ec2_calls;
 mod enumeration;
 mod expiry;

@@ -3,7 +3,7 @@
 use super::{FILTER_VALUES, ITEMS, filter, from_tags};
 use crate::error::classify;
 use aws_sdk_ec2::types::{CapacityReservationPreference, Filter, InstanceLifecycleType, InstanceStateName};
-use plimsoll_actuator::ports::{CloudError, Instance, InstanceFilter, InstanceState, Termination};
+use plimsoll_actuator::ports::{CloudError, Instance, InstanceFilter, InstanceState, StateReason, Termination};
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::names::{annotation, tag};
 use plimsoll_model::time::Timestamp;
@@ -57,6 +57,10 @@ fn instance(item: aws_sdk_ec2::types::Instance) -> Option<Instance> {
     Some(Instance {
         id: item.instance_id?,
         state: item.state.and_then(|state| state.name).map_or(InstanceState::Pending, |name| state(&name)),
+        state_reason: item.state_reason.map(|reason| StateReason {
+            code: reason.code.unwrap_or_default(),
+            message: reason.message.unwrap_or_default(),
+        }),
         instance_type: item.instance_type.map(|it| it.as_str().to_owned()).unwrap_or_default(),
         zone: item.placement.and_then(|it| it.availability_zone).unwrap_or_default(),
         image_id: item.image_id.unwrap_or_default(),

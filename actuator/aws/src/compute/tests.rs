@@ -145,7 +145,9 @@ fn reservation(id: &str, next: &str) -> Reply {
          <instanceState><code>16</code><name>running</name></instanceState><instanceType>m5.large</instanceType>\
          <placement><availabilityZone>us-east-1a</availabilityZone></placement><instanceLifecycle>spot</instanceLifecycle>\
          <launchTime>1970-01-01T00:00:05.000Z</launchTime><groupSet><item><groupId>sg-2</groupId></item>\
-         <item><groupId>sg-1</groupId></item></groupSet><tagSet><item><key>a</key><value>b</value></item></tagSet>\
+         <item><groupId>sg-1</groupId></item></groupSet>\
+         <stateReason><code>Client.Some</code><message>words</message></stateReason>\
+         <tagSet><item><key>a</key><value>b</value></item></tagSet>\
          </item></instancesSet></item></reservationSet>{next}</DescribeInstancesResponse>"
     ))
 }
@@ -160,6 +162,7 @@ async fn lists_follow_pages_and_come_sorted() {
     let first = &instances[0];
     assert_eq!((first.state, first.capacity_type), (InstanceState::Running, CapacityType::Spot));
     assert_eq!(first.launched, Timestamp(5_000));
+    assert_eq!(first.state_reason.as_ref().map(ToString::to_string).as_deref(), Some("Client.Some: words"));
     assert_eq!(first.security_group_ids, ["sg-1", "sg-2"]);
     assert_eq!(first.provider_id(), "aws:///us-east-1a/i-1");
     let sent = stub.requests();

@@ -1,0 +1,193 @@
+//! Instances that end before their Nodes register. EC2 launches an instance before it has its volumes, so a key that it
+//! may not use or a quota of volumes ends the instance after a successful answer. The next launch would end as this one
+//! did: the user learns why, and launches of the NodePool back off (safety rule 8).
+
+use super::TerminationFlow;
+use super::instances::InstancePhase;
+use crate::clock::Timestamped;
+use crate::events::{Note, object, reason};
+use crate::interruption::messages::NoticeKind;
+use crate::interruption::notice_of;
+use crate::launch::record;
+use crate::ledger::failures::{ENDED_EARLY, INSUFFICIENT_CAPACITY};
+use crate::ports::{InstanceFilter, StateReason};
+use crate::state::insufficient_capacity::Wanted;
+use kube::ResourceExt;
+use plimsoll_api::condition::node_claim::REGISTERED;
+use plimsoll_model::catalog::CapacityType;
+use plimsoll_model::names::label;
+
+/// EC2's codes for instances that lost their capacity.
+const NO_CAPACITY: [&str; 3] =
+    ["Server.InsufficientInstanceCapacity", "Server.SpotInstanceShutdown", "Server.SpotInstanceTermination"];
+/// EC2's codes for instances that somebody ended by a call, as Plimsoll does.
+const ENDED_BY_CALL: [&str; 2] = ["Client.UserInitiatedHibernate", "Client.UserInitiatedShutdown"];
+
+/// Why an instance ended.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) enum EndReason {
+    /// No read has shown its end yet.
+    #[default]
+    Unread,
+    /// EC2's reason.
+    Read(StateReason),
+    /// The reason was taken before.
+    Taken,
+}
+
+impl EndReason {
+    /// Records what a read shows. Each read shows it.
+    pub(super) fn note(&mut self, reason: Option<StateReason>) {
+        if *self == Self::Unread {
+            *self = Self::Read(reason.unwrap_or_default());
+        }
+    }
+
+    fn take(&mut self) -> Self {
+        match self {
+            Self::Unread => Self::Unread,
+            Self::Read(_) | Self::Taken => std::mem::replace(self, Self::Taken),
+        }
+    }
+}
+
+/// What the end of an instance without a Node says about other launches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum EarlyEnd {
+    /// Its offering has no capacity.
+    NoCapacity,
+    /// The next launch of its NodePool may end in the same way.
+    Failed,
+}
+
+/// Judges the end of an instance by EC2's code and the kind of the notice that its claim was deleted for. `None` if the
+/// claim was deleted for another reason, after which Plimsoll ended the instance.
+fn judge(code: &str, notice: Option<&str>) -> Option<EarlyEnd> {
+    let state_changes = [NoticeKind::InstanceStopped, NoticeKind::InstanceTerminated].map(NoticeKind::as_str);
+    let ended_first = notice.is_some_and(|kind| state_changes.contains(&kind));
+    match notice {
+        // The notice itself says what is known about capacity.
+        Some(_) if !ended_first => None,
+        _ if NO_CAPACITY.contains(&code) => Some(EarlyEnd::NoCapacity),
+        None if code.is_empty() || ENDED_BY_CALL.contains(&code) => None,
+        _ => Some(EarlyEnd::Failed),
+    }
+}
+
+impl TerminationFlow<'_> {
+    /// Tells the user why the instance ended before its Node registered, and records the failure, once.
+    pub(super) async fn tell_early_end(&self, id: &str, phase: InstancePhase) {
+        let (deps, claim) = (self.deps, &*self.subject.claim);
+        if phase == InstancePhase::Running || claim.true_condition(REGISTERED).is_some() {
+            return;
+        }
+        let Some(why) = self.end_reason(id, phase).await else { return };
+        let notice = notice_of(claim).map(|notice| notice.kind);
+        let Some(end) = judge(&why.code, notice.as_deref()) else { return };
+        let (cause, event) = match end {
+            EarlyEnd::NoCapacity => {
+                self.skip_offering();
+                (INSUFFICIENT_CAPACITY, reason::INSUFFICIENT_CAPACITY)
+            }
+            EarlyEnd::Failed => {
+                deps.registrations.note(claim.node_pool(), false);
+                (ENDED_EARLY, reason::LAUNCH_FAILED)
+            }
+        };
+        let (name, now) = (claim.name_any(), deps.clock.timestamp());
+        let message = format!("instance {id} ended before its Node registered: {why}");
+        tracing::warn!(node_claim = name, cause, message, "launch failed");
+        deps.events.publish(Note::warning(object(claim), event, message));
+        deps.metrics.claims_failed.with_label_values(&[claim.node_pool(), cause]).inc();
+        deps.ledger.with(|ledger| ledger.failed(&name, cause, now));
+    }
+
+    /// Why the instance ended; `None` if that is not known yet, or was told before.
+    async fn end_reason(&self, id: &str, phase: InstancePhase) -> Option<StateReason> {
+        let instances = &self.shared.instances;
+        match instances.with_end_reason(id, EndReason::take)? {
+            EndReason::Read(why) => return Some(why),
+            EndReason::Unread if phase == InstancePhase::Gone => {}
+            // A read follows each request to terminate.
+            EndReason::Unread | EndReason::Taken => return None,
+        }
+        // It had ended before EC2 was asked to terminate it.
+        let read = self.deps.cloud_reads.instances(&InstanceFilter::Ids(vec![id.to_owned()])).await;
+        let read = read.unwrap_or_else(|error| {
+            tracing::warn!(instance = id, %error, "not known why the instance ended");
+            Vec::new()
+        });
+        let why = read.into_iter().find_map(|instance| instance.state_reason);
+        let known = instances.with_end_reason(id, |known| {
+            known.note(why);
+            known.take()
+        });
+        match known? {
+            EndReason::Read(why) => Some(why),
+            EndReason::Unread | EndReason::Taken => None,
+        }
+    }
+
+    /// Skips the offering of the claim's instance, as after a refusal.
+    fn skip_offering(&self) {
+        let (deps, claim) = (self.deps, &*self.subject.claim);
+        let label = |key: &str| claim.labels().get(key).map(String::as_str);
+        if let Some(id) = label(label::CAPACITY_RESERVATION_ID) {
+            deps.ledger.with(|ledger| ledger.reservation_exhausted(id));
+            return;
+        }
+        let capacity_type = label(label::CAPACITY_TYPE).and_then(CapacityType::parse);
+        let offering = (label(label::INSTANCE_TYPE), label(label::ZONE), capacity_type);
+        let (Some(instance_type), Some(zone), Some(capacity_type)) = offering else { return };
+        let wanted = Wanted { instance_type, zone, capacity_type, placement_group: record::placement_group(claim) };
+        let now = deps.clock.timestamp();
+        deps.drain_delay.admission.insufficient_capacity.lock().skip(wanted, now);
+        deps.ledger.wake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reason_of_an_end_is_taken_once() {
+        let mut reason = EndReason::default();
+        assert_eq!(reason.take(), EndReason::Unread);
+        let why = StateReason { code: "Client.InternalError".to_owned(), message: String::new() };
+        reason.note(Some(why.clone()));
+        reason.note(None);
+        assert_eq!(reason.take(), EndReason::Read(why.clone()));
+        reason.note(Some(why));
+        assert_eq!(reason.take(), EndReason::Taken, "each read shows it");
+    }
+
+    #[test]
+    fn only_an_end_that_plimsoll_did_not_ask_for_is_a_failure() {
+        let (failed, no_capacity) = (Some(EarlyEnd::Failed), Some(EarlyEnd::NoCapacity));
+        let (stopped, ended) = (Some("instance_stopped"), Some("instance_terminated"));
+        for (code, notice, expected) in [
+            ("Client.InternalError", None, failed),
+            ("Client.InternalError", ended, failed),
+            ("Client.VolumeLimitExceeded", ended, failed),
+            ("Client.InvalidSnapshot.NotFound", ended, failed),
+            ("Client.InstanceInitiatedShutdown", ended, failed),
+            ("Server.InternalError", ended, failed),
+            ("Server.Unheard", None, failed),
+            ("Server.InsufficientInstanceCapacity", ended, no_capacity),
+            ("Server.InsufficientInstanceCapacity", None, no_capacity),
+            ("Server.SpotInstanceTermination", None, no_capacity),
+            // Plimsoll has ended the instance of a claim that was deleted for another reason.
+            ("Client.UserInitiatedShutdown", None, None),
+            ("", None, None),
+            // Somebody else has.
+            ("Client.UserInitiatedShutdown", ended, failed),
+            ("Client.UserInitiatedShutdown", stopped, failed),
+            ("", ended, failed),
+            ("Server.SpotInstanceTermination", Some("spot_interrupted"), None),
+            ("Client.UserInitiatedShutdown", Some("system_status"), None),
+        ] {
+            assert_eq!(judge(code, notice), expected, "{code} {notice:?}");
+        }
+    }
+}
