@@ -105,13 +105,14 @@ fn of_answer(status: u16, code: Option<&str>, message: &str) -> CloudError {
     let Some(code) = code.filter(|code| !code.is_empty()) else {
         let message = format!("HTTP {status} without an error code {message}").trim_end().to_owned();
         return match status {
+            429 => CloudError::Throttled,
             500.. => CloudError::Ambiguous { message },
             _ => CloudError::InvalidRequest { code: format!("HTTP{status}"), message },
         };
     };
     let is = |codes: &[&str]| codes.contains(&code);
     let worded = || format!("{code}: {message}");
-    if is(THROTTLED) {
+    if is(THROTTLED) || status == 429 {
         CloudError::Throttled
     } else if is(MISMATCH) {
         CloudError::IdempotentParameterMismatch
@@ -203,6 +204,8 @@ mod tests {
         assert!(kind(503, "Unavailable").nothing_happened());
         assert!(!of_answer(502, None, "").nothing_happened());
         assert!(of_answer(404, None, "").nothing_happened());
+        assert_eq!(of_answer(429, None, ""), CloudError::Throttled);
+        assert_eq!(kind(429, "Unheard"), CloudError::Throttled);
     }
 
     #[test]

@@ -74,6 +74,17 @@ impl Attempt {
         Self { number, throttled: self.throttled, ..Self::first(request, now) }
     }
 
+    /// Whether the group gets no further attempt if EC2 refuses this one.
+    #[must_use]
+    pub fn is_last(&self) -> bool {
+        self.refusable() >= MAX_ATTEMPTS
+    }
+
+    /// Number of the attempt without those that EC2 throttled.
+    fn refusable(&self) -> u32 {
+        self.number.saturating_sub(self.throttled)
+    }
+
     /// Whether EC2 has answered this attempt by internal errors so often that it is not sent again.
     #[must_use]
     pub fn fails_in_ec2(&self) -> bool {
@@ -193,8 +204,17 @@ pub fn after_sending(attempt: &mut Attempt, outcome: Result<FleetAnswer, CloudEr
     }
 }
 
+/// Whether EC2 says that a launch template of the request does not exist, as a whole or for an offering.
+pub fn names_missing_template(outcome: &Result<FleetAnswer, CloudError>) -> bool {
+    match outcome {
+        Ok(answer) => answer.errors.iter().any(|error| is_missing_template(&error.code)),
+        Err(CloudError::InvalidRequest { code, .. }) => is_missing_template(code),
+        Err(_) => false,
+    }
+}
+
 /// Whether a code says that a launch template does not exist. It may only not be visible yet.
-pub fn is_missing_template(code: &str) -> bool {
+fn is_missing_template(code: &str) -> bool {
     code.starts_with("InvalidLaunchTemplate") && code.contains("NotFound")
 }
 
@@ -207,12 +227,11 @@ fn send_again(attempt: &Attempt, now: Timestamp) -> Decision {
 }
 
 fn retry(attempt: &Attempt, code: String, message: String) -> Decision {
-    let number = attempt.number.saturating_sub(attempt.throttled);
-    if number >= MAX_ATTEMPTS {
+    if attempt.is_last() {
         return Decision::Fail(Failure::Refused { code, message });
     }
     // Later attempts wait longer, although each starts without requests of its own.
-    Decision::RaiseAttempt { after: pause(number) }
+    Decision::RaiseAttempt { after: pause(attempt.refusable()) }
 }
 
 fn retry_throttled(attempt: &mut Attempt) -> Decision {

@@ -1,7 +1,7 @@
 //! Executes one launch group, from its claims to its instances, as [`super::attempt`] decides.
 
 use super::attempt::{
-    self, Attempt, Decision, Failure, LOOK_UP_PAUSE, LookUps, after_look_up, after_sending, is_missing_template,
+    self, Attempt, Decision, Failure, LOOK_UP_PAUSE, LookUps, after_look_up, after_sending, names_missing_template,
 };
 use super::create::{WRITES_AT_ONCE, write_claims};
 use super::matching::match_instances;
@@ -12,6 +12,7 @@ use crate::clock::Timestamped;
 use crate::fencing::CLOUD_CALL;
 use crate::launch::launcher::Launcher;
 use crate::ports::{CloudError, FleetAnswer, FleetInstance, FleetRequest, InstanceFilter, OfferingError};
+use crate::state::insufficient_capacity::Wanted;
 use futures::StreamExt;
 use plimsoll_model::time::Millis;
 use std::collections::{BTreeMap, BTreeSet};
@@ -73,15 +74,6 @@ pub async fn resume(deps: &Launcher, group: LaunchGroup, attempt: Attempt, permi
 /// Resumes a group that must not be sent again: its instances are looked up by tag.
 pub async fn look_up_only(deps: &Launcher, group: LaunchGroup) {
     GroupRun::new(deps, group, None, Instant::now()).run(Decision::LookUp { after: Millis(0) }).await;
-}
-
-/// Whether EC2 says that a launch template of the request does not exist, as a whole or for an offering.
-fn names_missing_template(outcome: &Result<FleetAnswer, CloudError>) -> bool {
-    match outcome {
-        Ok(answer) => answer.errors.iter().any(|error| is_missing_template(&error.code)),
-        Err(CloudError::InvalidRequest { code, .. }) => is_missing_template(code),
-        Err(_) => false,
-    }
 }
 
 struct GroupRun<'a> {
@@ -225,6 +217,12 @@ impl<'a> GroupRun<'a> {
                 Some(id) => exhausted.push(id),
                 None => changed |= unavailable.learn(error, placement_group, now),
             }
+        }
+        let is_last = self.attempt.as_ref().is_some_and(Attempt::is_last);
+        // The next plan would ask for the same offerings.
+        for error in answer.errors.iter().filter(|error| is_last && error.is_internal() && error.is_named()) {
+            unavailable.skip(Wanted::named_by(error, placement_group), now);
+            changed = true;
         }
         drop(unavailable);
         for id in exhausted {
@@ -394,6 +392,3 @@ async fn living(deps: &Launcher, group: &LaunchGroup) -> Result<Vec<FleetInstanc
         })
         .collect())
 }
-
-#[cfg(test)]
-mod tests;

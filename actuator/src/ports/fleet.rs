@@ -154,8 +154,10 @@ const GROUP_IN_USE_CODE: &str = "InvalidPlacementGroup.InUse";
 const UNFULFILLABLE_CODE: &str = "UnfulfillableCapacity";
 
 /// Codes that mean "no capacity" rather than "invalid request".
-const CAPACITY_CODES: [&str; 9] = [
+const CAPACITY_CODES: [&str; 10] = [
     "InsufficientInstanceCapacity",
+    // A quota of the instance type, or of instances that quotas of vCPUs do not cover.
+    "InstanceLimitExceeded",
     "MaxSpotInstanceCountExceeded",
     // The Spot price is above the On-Demand price, which is the maximum of a request without one.
     "SpotMaxPriceTooLow",
@@ -169,6 +171,9 @@ const CAPACITY_CODES: [&str; 9] = [
 
 /// Codes of offerings for which the account launches too many instances at the moment.
 const THROTTLED_CODES: [&str; 2] = ["RequestLimitExceeded", "RequestThrottled"];
+
+/// EC2 failed without saying why.
+const INTERNAL_CODES: [&str; 4] = ["InternalError", "InternalFailure", "ServiceUnavailable", "Unavailable"];
 
 /// The account cannot use Spot: its service-linked role is missing and cannot be created.
 const SPOT_ROLE_CODE: &str = "AuthFailure.ServiceLinkedRoleCreationNotPermitted";
@@ -200,6 +205,12 @@ impl OfferingError {
     #[must_use]
     pub fn is_throttled(&self) -> bool {
         THROTTLED_CODES.contains(&self.code.as_str())
+    }
+
+    /// Whether EC2 failed to launch the offering, and does not say why. It may succeed at once, or fail for hours.
+    #[must_use]
+    pub fn is_internal(&self) -> bool {
+        INTERNAL_CODES.contains(&self.code.as_str())
     }
 
     /// Whether the account cannot use Spot at all.
@@ -264,6 +275,28 @@ mod tests {
         assert!(!is_full(reserved, "InstanceLimitExceeded", spread));
         assert!(!is_full(reserved, "InvalidPlacementGroup.InUse", ""));
         assert!(!is_full(reserved, "InvalidFleetConfiguration", "m5.large is not offered in us-east-1a"));
+    }
+
+    #[test]
+    fn quotas_are_a_lack_of_capacity_and_internal_errors_are_not() {
+        for (code, is_capacity, is_internal) in [
+            ("InstanceLimitExceeded", true, false),
+            ("VcpuLimitExceeded", true, false),
+            ("MaxSpotInstanceCountExceeded", true, false),
+            ("InternalError", false, true),
+            ("ServiceUnavailable", false, true),
+            ("UnauthorizedOperation", false, false),
+        ] {
+            let error = OfferingError {
+                instance_type: "m5.large".to_owned(),
+                zone: "us-east-1a".to_owned(),
+                subnet_id: String::new(),
+                capacity_type: CapacityType::Spot,
+                code: code.to_owned(),
+                message: String::new(),
+            };
+            assert_eq!((error.is_capacity(), error.is_internal()), (is_capacity, is_internal), "{code}");
+        }
     }
 
     #[test]

@@ -51,6 +51,13 @@ impl<'a> Wanted<'a> {
         let OfferingChoice { instance_type, zone, capacity_type, .. } = choice;
         Self { instance_type, zone, capacity_type: *capacity_type, placement_group }
     }
+
+    /// The offering that an error of a launch names.
+    #[must_use]
+    pub fn named_by(error: &'a OfferingError, placement_group: Option<&'a str>) -> Self {
+        let OfferingError { instance_type, zone, capacity_type, .. } = error;
+        Self { instance_type, zone, capacity_type: *capacity_type, placement_group }
+    }
 }
 
 impl Key {

@@ -107,6 +107,27 @@ async fn spot_that_fails_inside_ec2_is_replaced_by_on_demand() {
     assert_eq!(instances_ever_launched(&cluster.world).len(), 1);
 }
 
+/// EC2 answers, and has an internal error for each offering of Spot. After three attempts within three seconds, the
+/// offerings are skipped, and the pool pauses for a second.
+#[tokio::test(start_paused = true)]
+async fn spot_offerings_that_fail_inside_ec2_are_replaced_by_on_demand() {
+    let requirements = json!([{"key": label::CAPACITY_TYPE, "operator": "In", "values": ["spot", "on-demand"]},
+                              {"key": label::INSTANCE_TYPE, "operator": "In", "values": ["m6i.large"]}]);
+    let setup = Setup::with_pool(json!({"template": {"spec": {"requirements": requirements}}}));
+    let cluster = TestCluster::begin(setup).await;
+    cluster.world.ec2.with(|cloud, _| {
+        for zone in ZONES {
+            let fails = Capacity::Refused("InternalError", "An internal error has occurred");
+            cloud.limit(Pool::new("m6i.large", zone, CapacityType::Spot), fails);
+        }
+    });
+    cluster.deploy("web", 1, 700);
+    let took = cluster.until("an instance is launched", MINUTE, bought).await;
+    assert!(took < Duration::from_secs(15), "{took:?}");
+    let paid: Vec<_> = cluster.world.living_instances().values().map(|machine| machine.capacity_type).collect();
+    assert_eq!(paid, [CapacityType::OnDemand]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_part_that_could_be_had_is_kept_and_the_rest_is_planned_again() {
     let cluster = TestCluster::usual().await;

@@ -146,11 +146,13 @@ fn token_mismatch_leads_to_a_look_up() {
 fn definite_refusals_raise_the_attempt_up_to_the_limit() {
     let mut attempt = first();
     for pause in [1, 2] {
+        assert!(!attempt.is_last());
         let decision = after_sending(&mut attempt, Err(denied()), START);
         assert_eq!(decision, Decision::RaiseAttempt { after: Millis::from_seconds(pause) });
         attempt = attempt.raised(&group(), START);
     }
     assert_eq!(attempt.number, MAX_ATTEMPTS);
+    assert!(attempt.is_last());
     let expected = Failure::Refused { code: "Denied".to_owned(), message: "no right".to_owned() };
     assert_eq!(after_sending(&mut attempt, Err(denied()), START), Decision::Fail(expected));
 }
@@ -312,5 +314,24 @@ fn instances_for_all_claims_are_adopted_without_another_look() {
         let decision = after_look_up(&mut LookUps::default(), living.clone(), 2, START);
         let rest = Some(Failure::NothingFound);
         assert_eq!(decision, Decision::Adopt { instances: living, rest });
+    }
+}
+
+/// EC2 refuses the whole request, or reports the template for each offering.
+#[test]
+fn a_missing_template_is_found_in_each_kind_of_answer() {
+    let whole = |code: &str| Err(CloudError::InvalidRequest { code: code.to_owned(), message: String::new() });
+    let offerings = |codes: &[&str]| {
+        Ok(FleetAnswer { instances: Vec::new(), errors: codes.iter().map(|code| refusal(code)).collect() })
+    };
+    let (missing, other) = ("InvalidLaunchTemplateName.NotFoundException", "InsufficientInstanceCapacity");
+    for (outcome, expected) in [
+        (whole(missing), true),
+        (whole("InvalidParameterValue"), false),
+        (Err(CloudError::Throttled), false),
+        (offerings(&[other, missing]), true),
+        (offerings(&[other]), false),
+    ] {
+        assert_eq!(names_missing_template(&outcome), expected, "{outcome:?}");
     }
 }
