@@ -8,8 +8,8 @@ use crate::state::absence::{Absence, SETTLING};
 use plimsoll_model::names::{annotation, tag};
 use plimsoll_model::time::Timestamp;
 
-/// Whether the instance of a claim is gone, so that the claim is deleted. A Ready node is alive, whatever EC2's reads
-/// say.
+/// Whether the instance of a claim is gone or stopped, so that the claim is deleted. A Ready node is alive, whatever
+/// EC2's reads say.
 #[must_use]
 pub fn is_instance_gone(absence: Absence, created: Timestamp, node_ready: bool, now: Timestamp) -> bool {
     !node_ready && absence.is_confirmed() && now.since(created) > SETTLING

@@ -1,4 +1,4 @@
-//! The garbage collection loop: unclaimed instances, and claims whose instance is gone (safety rule 14).
+//! The garbage collection loop: unclaimed instances, and claims whose instance is gone or stopped (safety rule 14).
 
 use super::{exceeds_brake, is_instance_gone, is_unclaimed};
 use crate::clock::Timestamped;
@@ -185,14 +185,15 @@ async fn collect_claims(
     instances: &[Instance],
     claims: &[NodeClaim],
 ) {
-    let living: BTreeSet<&str> =
-        instances.iter().filter(|instance| instance.state.is_alive()).map(|instance| instance.id.as_str()).collect();
+    // Pods of a StatefulSet stay bound to a node that is stopped. A notice of the queue would end it, too.
+    let runs = |instance: &&Instance| instance.state.is_alive() && !instance.state.is_stopped();
+    let running: BTreeSet<&str> = instances.iter().filter(runs).map(|instance| instance.id.as_str()).collect();
     let mut absences = BTreeMap::new();
     for claim in claims.iter().filter(|claim| claim.metadata.deletion_timestamp.is_none()) {
         // The launcher handles claims without an instance.
         let (Some(instance), Some(uid)) = (record::instance(claim), claim.metadata.uid.clone()) else { continue };
         let ours = annotation(claim, key::OWNER) == Some(key::OWNER_VALUE) || is_adopted(claim);
-        if living.contains(instance) || !ours {
+        if running.contains(instance) || !ours {
             continue;
         }
         let mut absence = tracker.claims.get(&uid).copied().unwrap_or_default();
@@ -201,7 +202,7 @@ async fn collect_claims(
         let node_ready = deps.stores.nodes_of(claim).first().is_some_and(|node| nodes::is_ready(node));
         let created = plimsoll_snapshot::created(&claim.metadata);
         if is_instance_gone(absence, created, node_ready, deps.clock.timestamp()) {
-            tracing::warn!(claim = claim.metadata.name, instance, "deleting NodeClaim, its instance is gone");
+            tracing::warn!(claim = claim.metadata.name, instance, "deleting NodeClaim, its instance is gone or stopped");
             if let Err(error) = deps.writes.delete(claim, None).await {
                 tracing::warn!(claim = claim.metadata.name, %error, "NodeClaim not deleted");
                 continue;

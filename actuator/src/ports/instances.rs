@@ -48,6 +48,12 @@ impl InstanceState {
     pub fn is_alive(self) -> bool {
         !matches!(self, Self::ShuttingDown | Self::Terminated)
     }
+
+    /// Whether the instance does not run, although it could be started again.
+    #[must_use]
+    pub fn is_stopped(self) -> bool {
+        matches!(self, Self::Stopping | Self::Stopped)
+    }
 }
 
 /// Why EC2 changed the state of an instance.
@@ -156,6 +162,21 @@ pub struct InstanceStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stopped_instance_is_alive() {
+        use InstanceState::{Pending, Running, ShuttingDown, Stopped, Stopping, Terminated};
+        for (state, is_alive, is_stopped) in [
+            (Pending, true, false),
+            (Running, true, false),
+            (Stopping, true, true),
+            (Stopped, true, true),
+            (ShuttingDown, false, false),
+            (Terminated, false, false),
+        ] {
+            assert_eq!((state.is_alive(), state.is_stopped()), (is_alive, is_stopped), "{state:?}");
+        }
+    }
 
     #[test]
     fn the_code_of_a_reason_is_told_once() {

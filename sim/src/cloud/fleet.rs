@@ -244,6 +244,7 @@ impl Cloud {
             launched: now,
             visible_from: now.plus(self.settings.settling),
             runs_from: self.settings.boot.map(|boot| now.plus(boot).plus(jitter)),
+            stopped_from: None,
             ends_from: None,
             gone_from: None,
             end_reason: None,

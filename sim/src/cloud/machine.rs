@@ -43,6 +43,8 @@ pub struct Machine {
     pub visible_from: Timestamp,
     /// From when it runs; `None` if it never will.
     pub runs_from: Option<Timestamp>,
+    /// From when it is stopped.
+    pub stopped_from: Option<Timestamp>,
     /// From when it shuts down; may lie ahead.
     pub ends_from: Option<Timestamp>,
     /// From when it is terminated; may lie ahead.
@@ -62,6 +64,8 @@ impl Machine {
             InstanceState::Terminated
         } else if past(self.ends_from) {
             InstanceState::ShuttingDown
+        } else if past(self.stopped_from) {
+            InstanceState::Stopped
         } else if past(self.runs_from) {
             InstanceState::Running
         } else {

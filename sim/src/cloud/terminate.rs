@@ -1,4 +1,4 @@
-//! TerminateInstances as EC2 answers it.
+//! TerminateInstances as EC2 answers it, and what others do with instances.
 
 use super::store::Cloud;
 use plimsoll_actuator::ports::{CloudError, Termination};
@@ -11,6 +11,14 @@ impl Cloud {
         for machine in self.machines.values_mut() {
             machine.tags.remove(key);
         }
+    }
+
+    /// Stops an instance, as a user may.
+    pub fn stop(&mut self, id: &str, now: Timestamp) {
+        let Some(machine) = self.machines.get_mut(id) else { return };
+        machine.stopped_from = Some(now);
+        let machine = machine.clone();
+        self.tell_state(&machine, "stopped", now);
     }
 
     /// Protects an instance from TerminateInstances, or ends that.

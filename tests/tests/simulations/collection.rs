@@ -76,6 +76,24 @@ async fn a_claim_whose_instance_vanished_goes_and_its_pods_get_another() {
     cluster.until("claim and node are deleted, the pods run elsewhere", 15 * MINUTE, replaced).await;
 }
 
+/// Somebody has stopped it, and there is no notice.
+#[tokio::test(start_paused = true)]
+async fn a_claim_whose_instance_is_stopped_goes_and_its_pod_gets_another() {
+    let cluster = TestCluster::usual().await;
+    cluster.deploy("web", 1, 500);
+    cluster.until_running(1, 3 * MINUTE).await;
+    let name = object::name(&cluster.claims()[0]).to_owned();
+    let id = cluster.world.living_instances().into_keys().next().unwrap();
+    cluster.world.ec2.with(|cloud, now| {
+        cloud.settings.tells_states = false;
+        cloud.stop(&id, now);
+    });
+    let replaced =
+        move |world: &World| world.get(ResourceId::NODE_CLAIMS, &name).is_none() && world.running_pods() == 1;
+    cluster.until("claim and node are deleted, the pod runs elsewhere", 15 * MINUTE, replaced).await;
+    assert!(cluster.world.ec2.read(|cloud, now| !cloud.machines()[&id].state(now).is_alive()));
+}
+
 /// Claims from Karpenter have no owner annotation, and their instances no owner tag.
 #[tokio::test(start_paused = true)]
 async fn an_adopted_claim_goes_only_if_its_instance_has_vanished() {
