@@ -277,6 +277,11 @@ pub fn fail_unwritten<'a>(deps: &Launcher, claims: impl Iterator<Item = &'a Node
             ledger.gone(name);
         });
         deps.ledger.not_launching(name);
+        deps.metrics.claims_failed.with_label_values(&[claim.node_pool(), cause(failure)]).inc();
+        // The claim does not exist.
+        if let Some(pool) = deps.stores.pools.get(claim.node_pool()) {
+            deps.events.publish(Note::warning(object(&*pool), reason::LAUNCH_FAILED, message(failure)));
+        }
         let (status, reason) = (OutcomeStatus::Failed, Some(OutcomeReason::PoolChanged));
         post_outcome(deps, record::action(claim), status, reason, message(failure), name);
     }

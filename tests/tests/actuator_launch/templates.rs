@@ -133,6 +133,8 @@ async fn a_template_that_ec2_does_not_give_fails_its_launch_which_reserves_nothi
         let outcomes = watcher.execute(plan(position, of_pod("a-3"))).await.unwrap();
         assert_eq!(statuses(&outcomes), [Accepted, Launched], "{outcomes:?}");
         watcher.settled(1).await;
+        let events = watcher.world.events_of("NodePool", "default");
+        assert!(events.iter().any(|event| event.starts_with("LaunchFailed: LaunchTemplateNotReady")), "{events:?}");
     }
 }
 
