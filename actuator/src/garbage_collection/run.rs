@@ -202,7 +202,11 @@ async fn collect_claims(
         let node_ready = deps.stores.nodes_of(claim).first().is_some_and(|node| nodes::is_ready(node));
         let created = plimsoll_snapshot::created(&claim.metadata);
         if is_instance_gone(absence, created, node_ready, deps.clock.timestamp()) {
-            tracing::warn!(claim = claim.metadata.name, instance, "deleting NodeClaim, its instance is gone or stopped");
+            tracing::warn!(
+                claim = claim.metadata.name,
+                instance,
+                "deleting NodeClaim, its instance is gone or stopped"
+            );
             if let Err(error) = deps.writes.delete(claim, None).await {
                 tracing::warn!(claim = claim.metadata.name, %error, "NodeClaim not deleted");
                 continue;

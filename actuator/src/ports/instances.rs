@@ -180,9 +180,8 @@ mod tests {
 
     #[test]
     fn the_code_of_a_reason_is_told_once() {
-        let text = |code: &str, message: &str| {
-            StateReason { code: code.to_owned(), message: message.to_owned() }.to_string()
-        };
+        let text =
+            |code: &str, message: &str| StateReason { code: code.to_owned(), message: message.to_owned() }.to_string();
         let launch = "Client.InternalError: Client error on launch";
         assert_eq!(text("Client.InternalError", launch), launch);
         assert_eq!(text("Server.InternalError", launch), format!("Server.InternalError: {launch}"));
