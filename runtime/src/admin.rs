@@ -10,18 +10,22 @@ use axum::{
     body::Body,
     extract::{ConnectInfo, DefaultBodyLimit, State},
     http::{
-        StatusCode,
-        header::{CONTENT_LENGTH, CONTENT_TYPE},
+        HeaderMap, StatusCode,
+        header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE},
     },
     response::IntoResponse,
     routing::get,
 };
+use bytes::Bytes;
 use futures::stream;
 use parking_lot::Mutex;
 use tokio::{net::TcpListener, sync::Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use crate::{metrics::Metrics, telemetry::LogLevel};
+use crate::{
+    metrics::{Metrics, scrape::Part},
+    telemetry::LogLevel,
+};
 use bounded::{BoundedListener, Caller};
 
 mod bounded;
@@ -137,7 +141,7 @@ async fn readyz(State(readiness): State<Readiness>) -> (StatusCode, String) {
     (StatusCode::SERVICE_UNAVAILABLE, format!("waiting for: {}\n", waiting.join(", ")))
 }
 
-async fn text(State((metrics, scrapes)): State<(Metrics, Arc<Semaphore>)>) -> impl IntoResponse {
+async fn text(State((metrics, scrapes)): State<(Metrics, Arc<Semaphore>)>, request: HeaderMap) -> impl IntoResponse {
     let Ok(permit) = scrapes.try_acquire_owned() else {
         return (StatusCode::SERVICE_UNAVAILABLE, "too many scrapes at once\n").into_response();
     };
@@ -151,13 +155,30 @@ async fn text(State((metrics, scrapes)): State<(Metrics, Arc<Semaphore>)>) -> im
     let parts = parts.map_err(|error| error.to_string());
     match parts.and_then(|parts| parts.map_err(|error| error.to_string())) {
         Ok(parts) => {
-            let bytes: usize = parts.iter().map(String::len).sum();
+            let gzip = accepts_gzip(&request);
+            let size = if gzip { Part::gzip_bytes } else { Part::text_bytes };
+            let bytes: usize = parts.iter().map(size).sum();
+            let encoding = gzip.then_some([(CONTENT_ENCODING, "gzip")]);
             let headers = [(CONTENT_TYPE, prometheus::TEXT_FORMAT.to_owned()), (CONTENT_LENGTH, bytes.to_string())];
-            // Each part is freed once it is sent.
-            (headers, Body::from_stream(stream::iter(parts.into_iter().map(Ok::<_, Infallible>)))).into_response()
+            // Each part is freed once it is sent. A text is uncompressed only then.
+            let sent = move |part: Part| if gzip { Bytes::from(part.into_gzip()) } else { Bytes::from(part.text()) };
+            let parts = parts.into_iter().map(move |part| Ok::<_, Infallible>(sent(part)));
+            (encoding, headers, Body::from_stream(stream::iter(parts))).into_response()
         }
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
     }
+}
+
+/// Whether the caller reads gzip, as Prometheus does.
+fn accepts_gzip(request: &HeaderMap) -> bool {
+    let lists = request.get_all(ACCEPT_ENCODING).iter().filter_map(|list| list.to_str().ok());
+    lists.flat_map(|list| list.split(',')).any(|coding| {
+        let mut words = coding.split(';').map(str::trim);
+        let is_gzip = words.next().is_some_and(|name| name.eq_ignore_ascii_case("gzip"));
+        // A weight of 0, such as `q=0.0`, is a refusal.
+        let is_zero = |weight: &str| weight.trim_matches(['0', '.']).is_empty();
+        is_gzip && !words.any(|word| word.strip_prefix("q=").is_some_and(is_zero))
+    })
 }
 
 async fn show_level(State(level): State<LogLevel>) -> String {
@@ -182,9 +203,12 @@ async fn set_level(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metrics::scrape::Labels;
     use crate::telemetry::{LogFormat, subscriber};
-    use axum::http::Request;
+    use axum::http::{HeaderName, Request};
+    use flate2::read::MultiGzDecoder;
     use futures::FutureExt;
+    use std::io::Read as _;
     use std::net::SocketAddr;
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt},
@@ -244,6 +268,40 @@ mod tests {
         assert_eq!(level.current().as_deref(), Some("warn"));
         assert_eq!(ask(&router, "PUT", "/log-level", "debug\n", local).await.0, 200);
         assert_eq!(level.current().as_deref(), Some("debug"));
+    }
+
+    #[tokio::test]
+    async fn a_scrape_is_compressed_for_callers_who_read_gzip() {
+        let (_subscriber, level) = subscriber(LogFormat::Text, "warn", io::sink).unwrap();
+        let metrics = Metrics::new("actuator");
+        let pods = metrics.scraped("pods", "Pods.", &["name"]).unwrap();
+        metrics.add_source(move |samples| {
+            (0..10_000).for_each(|name| samples.put(&pods, &Labels::of(&[("name", &format!("{name}"))]), 1.0));
+        });
+        let expected = metrics.encode().unwrap();
+        assert_eq!(expected.lines().count(), 10_002);
+        let router = metrics_router(metrics, level);
+        let scrape = async |accepted: &str| {
+            let request = Request::builder().uri("/metrics").header(ACCEPT_ENCODING, accepted);
+            let response = router.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+            let header = |name: HeaderName| Some(response.headers().get(name)?.to_str().unwrap().to_owned());
+            let (encoding, length) = (header(CONTENT_ENCODING), header(CONTENT_LENGTH).unwrap());
+            let body = axum::body::to_bytes(response.into_body(), 1 << 20).await.unwrap();
+            assert_eq!(length, body.len().to_string());
+            (encoding, body)
+        };
+        for accepted in ["gzip", "deflate, GZIP;q=0.5"] {
+            let (encoding, body) = scrape(accepted).await;
+            assert_eq!(encoding.as_deref(), Some("gzip"), "{accepted}");
+            assert!(body.len() < expected.len() / 5, "{} of {}", body.len(), expected.len());
+            let mut text = String::new();
+            MultiGzDecoder::new(&body[..]).read_to_string(&mut text).unwrap();
+            assert!(text == expected, "{accepted}");
+        }
+        for accepted in ["identity", "gzip;q=0, deflate", "gzip; q=0.0"] {
+            let (encoding, body) = scrape(accepted).await;
+            assert!(encoding.is_none() && body == expected.as_bytes(), "{accepted}");
+        }
     }
 
     #[tokio::test]

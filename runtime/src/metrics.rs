@@ -12,7 +12,7 @@ use prometheus::{
     Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
     TextEncoder, core::Collector,
 };
-use scrape::{Labels, Samples, Scraped};
+use scrape::{Labels, Part, Samples, Scraped};
 use spec::{Meaning, MetricKind, MetricSpec};
 use std::fmt;
 use std::sync::Arc;
@@ -251,19 +251,20 @@ impl Metrics {
     /// # Errors
     /// If a collector is inconsistent.
     pub fn encode(&self) -> Result<String, prometheus::Error> {
-        self.encode_parts().map(|parts| parts.concat())
+        self.encode_parts().map(|parts| parts.iter().map(Part::text).collect())
     }
 
-    /// Like [`Metrics::encode`], in parts that follow each other: the text of a large cluster has a hundred megabytes.
+    /// Like [`Metrics::encode`], in compressed parts that follow each other: the text of a large cluster has a hundred
+    /// megabytes.
     ///
     /// # Errors
     /// If a collector is inconsistent.
-    pub fn encode_parts(&self) -> Result<Vec<String>, prometheus::Error> {
+    pub fn encode_parts(&self) -> Result<Vec<Part>, prometheus::Error> {
         let registered = TextEncoder::new().encode_to_string(&self.registry.gather())?;
         let mut samples = Samples::default();
         // The lock also limits concurrent scrapes to one.
         self.sources.lock().iter().for_each(|source| source(&mut samples));
-        Ok(std::iter::once(registered).chain(samples.into_parts()).collect())
+        Ok(std::iter::once(Part::of(&registered)).chain(samples.into_parts()).collect())
     }
 
     fn declare(&self, name: &str, help: &str, kind: MetricKind, labels: &[&str]) -> Result<Scraped, MetricsError> {

@@ -154,7 +154,7 @@ mod tests {
     fn text(summaries: &Summaries) -> String {
         let mut samples = Samples::default();
         summaries.collect(&mut samples);
-        samples.into_parts().collect()
+        samples.into_text()
     }
 
     fn value(summaries: &Summaries, series: &str) -> f64 {

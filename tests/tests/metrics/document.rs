@@ -22,6 +22,7 @@ chart's dashboards select the jobs of Plimsoll.
 - Gauges of objects are written when they are scraped, so the series of a deleted object are gone at the next scrape. \
 The gauges are computed one scrape at a time on a thread of their own, from references to the cached objects; nothing \
 is computed while nobody scrapes. The actuator and the watcher's planning loop do not wait for this thread.
+- Responses are compressed with gzip for callers that accept it, as Prometheus does.
 - The number of series grows with nodes and pods, as in Karpenter: about 40 for each node, 1 for each pod, 3 more for \
 each pending pod. `metric_relabel_configs` can drop `karpenter_pods_state` or `karpenter_nodes_total_pod_limits`.
 - Quantiles of summaries are of the last ten minutes, with an error of at most 1 %; they are `NaN` without observations.
