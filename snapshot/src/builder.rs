@@ -122,7 +122,9 @@ impl Builder {
             }
             next => next,
         };
-        let (full, full_problems) = crate::build(objects, extra);
+        // Otherwise most pods would be in memory twice.
+        let known = next.as_ref().map_or(&current, |(_, built)| &built.snapshot);
+        let (full, full_problems) = crate::build_sharing(objects, extra, &known.pods);
         if is_due {
             self.last_audit = Some(extra.now);
             match next {

@@ -200,11 +200,17 @@ pub struct Extra {
 /// ```
 #[must_use]
 pub fn build(objects: &Objects, extra: &Extra) -> (Snapshot, Vec<Problem>) {
+    build_sharing(objects, extra, &PodList::default())
+}
+
+/// As [`build`]. Pods that are equal to pods of `known`, which is sorted by UID, are shared with it, so that each is in
+/// memory once.
+pub(crate) fn build_sharing(objects: &Objects, extra: &Extra, known: &PodList) -> (Snapshot, Vec<Problem>) {
     let mut context = Context::new(objects, extra, objects.pod_namespaces(), objects.pod_label_keys());
     let pod_states = pod_states::PodStates::new(&context.nodes, &objects.node_claims, extra);
     let read = (&mut context.shapes, &context.budgets);
-    let pods::Pods { mut pods, ignored, unreadable_pod_nodes } =
-        pods::build(objects, extra, &pod_states, read, &mut context.problems);
+    let pods::Pods { mut pods, ignored, unreadable_pod_nodes, .. } =
+        pods::build(objects, (extra, known), &pod_states, read, &mut context.problems);
     pods.extend(context.buffer_pods(objects, extra));
     let daemon_pods = daemon_pods::DaemonPods::of(&objects.pods);
     let checked = &mut checked_pools::CheckedPools::default();

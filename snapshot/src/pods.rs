@@ -25,14 +25,16 @@ const DELETION_COST_UNIT: i64 = 1 << 27;
 /// The priority that adds one `EVICTION_COST`.
 const PRIORITY_UNIT: i64 = 1 << 25;
 
-pub(crate) fn build(
+/// Reads the pods. Those that are equal to pods of `known`, which is sorted by UID, are shared with it.
+pub(crate) fn build<'known>(
     objects: &Objects,
-    extra: &Extra,
+    (extra, known): (&Extra, &'known PodList),
     pod_states: &PodStates<'_>,
     (shapes, budgets): (&mut Shapes<'_>, &Budgets<'_>),
     problems: &mut Vec<Problem>,
-) -> Pods {
-    let mut result = Pods::default();
+) -> Pods<'known> {
+    let (pods, ignored, unreadable_pod_nodes) = Default::default();
+    let mut result = Pods { known, pods, ignored, unreadable_pod_nodes };
     result.pods.reserve(objects.pods.len() + objects.replicas.iter().map(Replicas::len).sum::<usize>());
     for pod in &objects.pods {
         let Some(spec) = pod.spec.as_ref().filter(|_| !pod.is_terminal()) else { continue };
@@ -42,7 +44,7 @@ pub(crate) fn build(
         match read(pod, spec, budgets, shapes) {
             Ok((common, _)) => {
                 let protection = pod_states.protection(&state);
-                result.pods.push(identity.pod(common, state, protection));
+                result.push(identity.pod(common, state, protection));
             }
             Err(fault) => {
                 problems.push(Problem::of("Pod", &pod.metadata, fault));
@@ -62,7 +64,7 @@ fn add_replicas(
     extra: &Extra,
     pod_states: &PodStates<'_>,
     (budgets, shapes): (&Budgets<'_>, &mut Shapes<'_>),
-    result: &mut Pods,
+    result: &mut Pods<'_>,
     problems: &mut Vec<Problem>,
 ) {
     let template = replicas.template();
@@ -77,7 +79,7 @@ fn add_replicas(
         match common.get_or_insert_with(|| read(template, spec, budgets, shapes)) {
             Ok((common, _)) => {
                 let protection = pod_states.protection(&state);
-                result.pods.push(identity.pod(common.clone(), state, protection));
+                result.push(identity.pod(common.clone(), state, protection));
             }
             Err(fault) => {
                 let problem = Problem::of("Pod", &template.metadata, fault.clone());
@@ -135,15 +137,24 @@ pub(crate) fn node_of(state: PodState) -> Option<NodeName> {
 }
 
 /// The pods of a cluster.
-#[derive(Debug, Default)]
-pub(crate) struct Pods {
+#[derive(Debug)]
+pub(crate) struct Pods<'known> {
+    /// Pods of another snapshot, sorted by UID.
+    known: &'known PodList,
     pub(crate) pods: PodList,
     pub(crate) ignored: Vec<IgnoredPod>,
     /// Nodes of unparsable pods, whose requests are unknown.
     pub(crate) unreadable_pod_nodes: BTreeSet<NodeName>,
 }
 
-impl Pods {
+impl Pods<'_> {
+    /// Adds a pod, or the one that is known, if they are equal.
+    fn push(&mut self, pod: Pod) {
+        let position = self.known.binary_search_by(|known| known.uid.cmp(&pod.uid)).ok();
+        let known = position.and_then(|position| self.known.as_slice().get(position)).filter(|known| ***known == pod);
+        self.pods.push(known.cloned().unwrap_or_else(|| pod.into()));
+    }
+
     /// State of the pod; `None` if the pod is ignored.
     fn state(
         &mut self,

@@ -216,6 +216,25 @@ fn an_audit_finds_a_wrong_entry_counts_it_and_returns_the_full_build() {
     assert_eq!((after.snapshot.pods.len(), builder.failed_audits()), (1, 1), "the wrong entry is gone");
 }
 
+/// Otherwise an audit would need the memory of a second snapshot.
+#[test]
+fn an_audit_shares_the_pods_that_are_right() {
+    let pods = (0..2).map(|number| Arc::new(pod(number, None, 0))).collect();
+    let objects = Objects { pods, ..Objects::default() };
+    let mut builder = Builder::default();
+    let at = |now| Extra { now: Timestamp(now), ..Extra::default() };
+    let right = builder.build(&objects, &at(0)).snapshot;
+    for pod in &mut Arc::make_mut(&mut builder.state.current).pods {
+        if pod.uid == right.pods[0].uid {
+            pod.terminating = true;
+        }
+    }
+    let audited = builder.build(&objects, &at(AUDIT_INTERVAL_MS)).snapshot;
+    assert_eq!((&audited.pods, builder.failed_audits()), (&right.pods, 1));
+    let is_shared = audited.pods.iter().zip(&right.pods).map(|(one, other)| std::ptr::eq(one, other));
+    assert_eq!(is_shared.collect::<Vec<_>>(), [false, true]);
+}
+
 #[test]
 fn a_pod_that_is_read_again_is_in_memory_once() {
     let extra = Extra::default();
