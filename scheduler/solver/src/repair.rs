@@ -10,7 +10,6 @@ pub(crate) mod projection;
 pub(crate) mod replay;
 mod work;
 
-use crate::retries;
 use moves::{Move, Moves};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, PodUid, ShapeId};
@@ -108,25 +107,12 @@ impl Repair<'_> {
     /// A plan that differs has no lower bound. Without `replays`, pods stay on their nodes.
     pub(crate) fn run(&self, plan: Plan, replays: bool) -> (Plan, bool) {
         let before = plan.unschedulable.clone();
-        let mut plan = self.place_more(plan, &PLACE_MORE);
-        let mut changed = plan.unschedulable != before;
-        // Plans before further pods were added to their nodes. They may strand fewer pods.
-        let mut safer: Vec<Plan> = Vec::new();
-        // Repeated if unplaced pods were added to the nodes of a better plan.
-        for _ in 0..if replays { retries::PLANS } else { 0 } {
-            let Some(other) = replay::improve(self, &plan) else { break };
-            // The better plan may have larger or more nodes.
-            plan = self.place_more(other.clone(), &[(Move::FillNodes, fill_nodes::fill)]);
-            changed = true;
-            if plan.unschedulable.len() == other.unschedulable.len() {
-                break;
-            }
-            safer.push(other);
-        }
-        if !self.moves.has(Move::MostReliable) {
-            safer.clear();
-        }
-        (replay::most_reliable(self.inputs, &plan, safer).unwrap_or(plan), changed)
+        let plan = self.place_more(plan, &PLACE_MORE);
+        let changed = plan.unschedulable != before;
+        let better = if replays { replay::improve(self, &plan) } else { None };
+        let Some(better) = better else { return (plan, changed) };
+        // The better plan may have larger or more nodes.
+        (self.place_more(better, &[(Move::FillNodes, fill_nodes::fill)]), true)
     }
 
     /// Applies moves for unplaced pods, each with half of the work that is left. The result leaves no more pods

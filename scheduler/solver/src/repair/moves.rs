@@ -23,15 +23,13 @@ pub enum Move {
     AddNodes,
     /// Drop pods that kube-scheduler would mostly strand.
     DropPods,
-    /// Choose the plan that strands the fewest pods among those found.
-    MostReliable,
     /// Keep nodes whose pods kube-scheduler would bind such that removing the nodes saves little.
     KeepNodes,
 }
 
 impl Move {
     /// All moves, with their names in `--without`.
-    pub const ALL: [(Self, &str); 10] = [
+    pub const ALL: [(Self, &str); 9] = [
         (Self::GiveUpDomains, "give-up-domains"),
         (Self::RaiseHostSkew, "raise-host-skew"),
         (Self::FillNodes, "fill-nodes"),
@@ -40,7 +38,6 @@ impl Move {
         (Self::SinglePool, "single-pool"),
         (Self::AddNodes, "add-nodes"),
         (Self::DropPods, "drop-pods"),
-        (Self::MostReliable, "most-reliable"),
         (Self::KeepNodes, "keep-nodes"),
     ];
 

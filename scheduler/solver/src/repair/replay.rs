@@ -102,15 +102,6 @@ pub(crate) fn improve(repair: &Repair<'_>, plan: &Plan) -> Option<Plan> {
     better
 }
 
-/// If `plan` often strands a pod, returns the plan of `others` that rarely does and leaves the fewest pods unplaced.
-pub(crate) fn most_reliable(inputs: Inputs<'_>, plan: &Plan, others: Vec<Plan>) -> Option<Plan> {
-    let is_sure = |plan: &Plan| replayed(inputs, plan).is_none_or(|replay| Outcomes::anew(&replay).stranding < OFTEN);
-    if others.is_empty() || is_sure(plan) {
-        return None;
-    }
-    others.into_iter().filter(is_sure).min_by_key(|other| other.unschedulable.len())
-}
-
 /// Whether no run strands a pod. Small plans are run more often.
 fn goes_well(replay: &Replay) -> bool {
     let looks = replay.looks();
