@@ -7,7 +7,7 @@
 use super::add_nodes::{AfterRun, Nodes, improved_by_exchange, with_nodes};
 use super::outcomes::{ANEW, Outcomes, RUNS};
 use super::projected::Replay;
-use super::{Inputs, OFTEN, is_pod_slot};
+use super::{Inputs, OFTEN};
 use crate::repair::Repair;
 use crate::repair::edit::{self, Change, placed};
 use crate::repair::projection::{self, CapacityAssumption};
@@ -16,8 +16,7 @@ use plimsoll_model::identity::{PodUid, ShapeId};
 use plimsoll_model::index::Id;
 use plimsoll_model::plan::{Plan, Reason, ReasonCode, Unschedulable};
 use plimsoll_model::snapshot::{PodShape, Snapshot};
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// If `plan` strands a pod in at least half of the runs, returns a plan that drops pods but strands one in fewer than
@@ -36,9 +35,7 @@ pub(super) fn planned(repair: &Repair<'_>, (plan, stranding): (&Plan, usize)) ->
     }
     let shapes = stranded(&replay, &outcomes);
     let lost: usize = outcomes.stranded.values().sum();
-    let following = without_self_affinity(inputs.snapshot, &shapes).into_iter();
-    let without = shapes.iter().take(retries::PLANS).map(|shape| without(inputs.snapshot, shape));
-    let anew = following.chain(without).map(|snapshot| made_for(repair, &snapshot));
+    let anew = without_self_affinity(inputs.snapshot, &shapes).into_iter().map(|snapshot| made_for(repair, &snapshot));
     let ended = assignments().map(|assignment| with_nodes(repair, plan, &replay, assignment, Nodes::AnyOrNone));
     let never = || never_bound(repair, plan, &replay, &outcomes);
     anew.chain(ended).chain(std::iter::once_with(never)).flatten().find_map(|other| {
@@ -62,13 +59,6 @@ fn finds_room(repair: &Repair<'_>, after: &AfterRun) -> bool {
 fn always_strands(inputs: Inputs<'_>, snapshot: &Snapshot, plan: &Plan) -> bool {
     let replay = Replay::new(Inputs { snapshot, ..inputs }, plan);
     replay.is_some_and(|replay| Outcomes::of(&replay).stranding == RUNS)
-}
-
-/// The snapshot without pending pods of the shape.
-fn without(snapshot: &Snapshot, shape: &ShapeId) -> Snapshot {
-    let mut changed_snapshot = snapshot.clone();
-    changed_snapshot.pods.retain(|pod| pod.shape != *shape || !is_pod_slot(pod));
-    changed_snapshot
 }
 
 /// The plan for a changed snapshot, unless a pod that it leaves unplaced could be placed once its nodes exist.
@@ -104,22 +94,15 @@ fn never_bound(repair: &Repair<'_>, plan: &Plan, replay: &Replay, outcomes: &Out
     (placed(&next).next().is_none() || always_strands(inputs, &after, &next)).then_some(other)
 }
 
-/// Shapes of stranded pods, most often stranded first.
-fn stranded(replay: &Replay, outcomes: &Outcomes) -> Vec<ShapeId> {
-    let mut often: BTreeMap<Id<PodShape>, usize> = BTreeMap::new();
-    for (slot, times) in &outcomes.stranded {
-        *often.entry(replay.slots[*slot].shape).or_default() += times;
-    }
-    let mut shapes: Vec<(Reverse<usize>, Id<PodShape>)> =
-        often.into_iter().map(|(shape, times)| (Reverse(times), shape)).collect();
-    shapes.sort_unstable();
-    let shape = |id: Id<PodShape>| replay.after.shapes.get(id.number());
-    shapes.into_iter().filter_map(|(_, id)| Some(shape(id)?.id.clone())).collect()
+/// Shapes of stranded pods.
+fn stranded(replay: &Replay, outcomes: &Outcomes) -> BTreeSet<ShapeId> {
+    let shapes: BTreeSet<Id<PodShape>> = outcomes.stranded.keys().map(|slot| replay.slots[*slot].shape).collect();
+    shapes.into_iter().filter_map(|shape| Some(replay.after.shapes.get(shape.number())?.id.clone())).collect()
 }
 
 /// The snapshot with labels removed so that no pod of these shapes matches its own pod affinity. None of these pods can
 /// then be the first of a group. `None` if no shape matches its own affinity.
-fn without_self_affinity(snapshot: &Snapshot, shapes: &[ShapeId]) -> Option<Snapshot> {
+fn without_self_affinity(snapshot: &Snapshot, shapes: &BTreeSet<ShapeId>) -> Option<Snapshot> {
     let mut changed_snapshot = snapshot.clone();
     let mut any = false;
     for shape in changed_snapshot.shapes.iter_mut().filter(|shape| shapes.contains(&shape.id)) {
