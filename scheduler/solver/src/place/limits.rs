@@ -59,13 +59,6 @@ pub(crate) fn share(context: &SolveContext<'_>, headroom: &mut IndexVec<NodePool
     }
 }
 
-/// Whether a pool with `room` has limits of its own or of CapacityQuotas. Capacity `reservations` are none: every pool
-/// has them in its headroom, and most pools have other offerings.
-pub(crate) fn is_limited(room: &[Option<i64>], reservations: &[(usize, i64)]) -> bool {
-    let is_reservation = |place: usize| reservations.iter().any(|(reserved, _)| *reserved == place);
-    room.iter().enumerate().any(|(place, left)| left.is_some() && !is_reservation(place))
-}
-
 /// Whether a pool with `room` may grow by `amounts`.
 pub(crate) fn allows(room: &[Option<i64>], amounts: &[i64]) -> bool {
     room.iter().zip(amounts).all(|(room, amount)| *amount <= 0 || room.is_none_or(|room| *amount <= room))
@@ -159,18 +152,5 @@ pub(crate) fn take_extra(view: &PoolView<'_>, offerings: &[Id<Offering>], charge
     }
     for (left, (most, charge)) in room.iter_mut().zip(most.iter().zip(charge)) {
         *left = left.map(|left| left.saturating_sub(most.saturating_sub(*charge)));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_limited;
-
-    #[test]
-    fn capacity_reservations_limit_no_pool() {
-        let reservations = [(1, 3)];
-        assert!(!is_limited(&[None, Some(3), None], &reservations));
-        assert!(is_limited(&[None, Some(3), Some(8)], &reservations));
-        assert!(!is_limited(&[None, None, None], &[]));
     }
 }

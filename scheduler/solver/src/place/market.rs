@@ -50,8 +50,7 @@ pub(crate) fn competing_pools(
 pub(crate) fn buy_by_weight<'a>(context: &SolveContext<'a>, state: &mut State, placed: &mut Placed<'a>) {
     let weight_groups = weight_groups(context);
     let limited = state.headroom.iter().flatten().any(Option::is_some);
-    // Within one weight, `buy` does the same.
-    let start = (limited && weight_groups.len() > 1).then(|| (state.headroom.clone(), placed.left.clone()));
+    let start = (limited && context.pools.len() > 1).then(|| (state.headroom.clone(), placed.left.clone()));
     weight_groups.iter().for_each(|weight_group| buy(context, state, placed, weight_group));
     let Some((headroom, pod_groups)) = start else { return };
     if !are_crowded_out(context, state, placed, &headroom) {
@@ -170,16 +169,8 @@ fn buy<'a>(context: &SolveContext<'a>, state: &mut State, placed: &mut Placed<'a
         }
         ways.push(Way::ByQuote(&cheapest));
     }
-    let limited = weight_group.iter().any(|pool| state.headroom[*pool].iter().any(Option::is_some));
-    if limited {
-        ways.push(Way::ScarceFirst(&quotes));
-    }
     let mut best: Option<(Score, Trial<'a>)> = None;
     for way in ways {
-        // Only useful if limits leave pods unplaced.
-        if matches!(way, Way::ScarceFirst(_)) && best.as_ref().is_none_or(|(known, _)| known.unplaced == 0) {
-            continue;
-        }
         let trial = attempt(context, state, &placed.left, weight_group, &way);
         let score = Score::of(context, &trial.1);
         if best.as_ref().is_none_or(|(known, _)| score < *known) {
@@ -199,9 +190,6 @@ enum Way<'w> {
     ByQuote(&'w [Option<Id<NodePool>>]),
     /// One pool takes all pods that it can.
     First(Id<NodePool>),
-    /// Pods that fewer pools can take come first, and pools without limits come before others. Contains the quotes by
-    /// pod group and pool.
-    ScarceFirst(&'w [Vec<Option<i64>>]),
 }
 
 /// Result of one way: the headroom that it leaves, and what it places.
@@ -231,18 +219,6 @@ fn attempt<'a>(
             }
             let nowhere = pod_groups.iter().zip(*cheapest).filter(|(_, chosen)| chosen.is_none());
             placed.left.extend(nowhere.map(|(pod_group, _)| pod_group.clone()));
-        }
-        Way::ScarceFirst(quotes) => {
-            let pools = |quotes: &[Option<i64>]| quotes.iter().flatten().count();
-            let mut order = weight_group.to_vec();
-            order.sort_by_key(|pool| limits::is_limited(&before[*pool], &context.reservations));
-            for scarce in 0..=weight_group.len() {
-                let own = pod_groups.iter().zip(*quotes).filter(|(_, quotes)| pools(quotes) == scarce);
-                let mut part =
-                    Placed { left: own.map(|(pod_group, _)| pod_group.clone()).collect(), ..Placed::default() };
-                order.iter().for_each(|pool| on_new(context, state, &mut part, *pool));
-                placed.add(part);
-            }
         }
     }
     // Pods that limits kept out of one pool may fit in another pool.
