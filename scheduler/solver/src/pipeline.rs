@@ -6,7 +6,7 @@ use crate::place::draft::Demand;
 use crate::place::pod_groups::PodGroup;
 use crate::place::{Placed, State};
 use crate::place::{buffer_pods, draft, early_batch, launch, local_search, multi_start, pod_groups};
-use crate::place::{relaxation, static_pools, topology};
+use crate::place::{priority, static_pools, topology};
 use crate::{bound, disrupt, explain, place, retries};
 
 use plimsoll_model::identity::PodUid;
@@ -15,6 +15,7 @@ use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::plan::{Launch, Placement, Plan, PlanOptions, Reason, ReasonCode, Unschedulable};
 use plimsoll_model::snapshot::{Node, NodePool, Pod};
 use plimsoll_model::time::Timestamp;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -177,16 +178,17 @@ fn place<'a>(context: &mut SolveContext<'a>, start: &State, wanted: &[PodGroup<'
     }
 }
 
-/// Places pods that were left because other pods were placed together with them, on what these leave: few pod groups one
-/// after another, since they may exclude each other, too.
+/// Places pods that were left because other pods were placed together with them, on what these leave: few pod groups
+/// one after another, since they may exclude each other, too. Pods of higher priority come first.
 fn place_left<'a>(context: &SolveContext<'a>, state: &mut State, placed: &mut Placed<'a>) {
     let left = std::mem::take(&mut placed.left).into_iter();
     let left = left.map(|pod_group| PodGroup::plain(context.relaxation.base(pod_group.shape), pod_group.pods));
-    let left: Vec<PodGroup<'a>> = left.collect();
+    let mut left: Vec<PodGroup<'a>> = left.collect();
+    left.sort_by_key(|pod_group| Reverse(context.shapes[pod_group.shape].shape.priority));
     let at_once = if left.len() > retries::SEVERAL { left.len() } else { 1 };
     let launches = placed.launches.len();
     for some in left.chunks(at_once) {
-        placed.add(relaxation::place(context, state, some.to_vec()));
+        placed.add(priority::place(context, state, some.to_vec()));
     }
     if placed.launches.len() > launches {
         local_search::improve(context, state, placed);

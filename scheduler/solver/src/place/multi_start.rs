@@ -7,10 +7,9 @@ use crate::place::local_search;
 use crate::place::market;
 use crate::place::pod_groups::{self, PodGroup};
 use crate::place::priority;
-use crate::place::relaxation;
 use crate::place::{Placed, State};
 use crate::retries;
-use crate::score::{Score, unplaced};
+use crate::score::Score;
 use plimsoll_model::names::label;
 use std::collections::BTreeSet;
 
@@ -53,25 +52,7 @@ pub(crate) fn place<'a>(context: &SolveContext<'a>, state: &mut State, pod_group
 fn attempt<'a>(context: &SolveContext<'a>, state: &mut State, pod_groups: Vec<PodGroup<'a>>) -> Placed<'a> {
     let mut placed = priority::place(context, state, pod_groups);
     local_search::improve(context, state, &mut placed);
-    for _ in 0..retries::FEW {
-        if !again(context, state, &mut placed) {
-            break;
-        }
-        local_search::improve(context, state, &mut placed);
-    }
     placed
-}
-
-/// Places unplaced pods once more within the remaining limits, possibly in other domains than they were assigned to.
-/// Returns whether some were placed.
-fn again<'a>(context: &SolveContext<'a>, state: &mut State, placed: &mut Placed<'a>) -> bool {
-    let (left, limited) = (unplaced(placed), state.headroom.iter().flatten().any(Option::is_some));
-    if !limited || left == 0 || left > PODS {
-        return false;
-    }
-    let left_over = relaxation::required_only(context, &std::mem::take(&mut placed.left));
-    placed.add(priority::place(context, state, left_over));
-    unplaced(placed) < left
 }
 
 /// Zones with usable offerings; empty if there is only one, and no node is in another zone.

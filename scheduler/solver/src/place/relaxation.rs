@@ -329,7 +329,7 @@ fn relax_for_others<'a>(
 }
 
 /// `pod_groups` on their last levels, without preferences.
-pub(crate) fn required_only<'a>(context: &SolveContext<'a>, pod_groups: &[PodGroup<'a>]) -> Vec<PodGroup<'a>> {
+fn required_only<'a>(context: &SolveContext<'a>, pod_groups: &[PodGroup<'a>]) -> Vec<PodGroup<'a>> {
     let mut all: BTreeMap<Id<PodShape>, Vec<&'a Pod>> = BTreeMap::new();
     for pod_group in pod_groups {
         all.entry(context.relaxation.base(pod_group.shape)).or_default().extend(&pod_group.pods);
