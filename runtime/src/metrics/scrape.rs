@@ -206,8 +206,7 @@ mod tests {
 
     #[test]
     fn series_of_a_metric_are_in_one_block_and_values_are_escaped() {
-        let (first, second) =
-            (metric("b"), Scraped::new("a", "Back\\slash.", MetricKind::Gauge));
+        let (first, second) = (metric("b"), Scraped::new("a", "Back\\slash.", MetricKind::Gauge));
         let mut samples = Samples::default();
         let node = Labels::of(&[("node", "n\"1\\\n"), ("zone", "")]);
         samples.put(&first, &node, 1.5);
