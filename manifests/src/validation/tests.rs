@@ -302,8 +302,8 @@ fn storage() {
         (claim("accessModes: [ReadWriteOnce]"), ""),
         (claim(""), "PersistentVolumeClaim default/a: spec.accessModes: must have at least one access mode"),
         (
-            claim("accessModes: [ReadWriteOnce], resources: {requests: {storage: lots}}"),
-            "spec.resources.requests.storage: \"lots\" is not a quantity",
+            claim("accessModes: [ReadWriteOnce], resources: {requests: {storage: plenty}}"),
+            "spec.resources.requests.storage: \"plenty\" is not a quantity",
         ),
         (
             claim("accessModes: [ReadWriteOnce], resources: {requests: {storage: 0}}"),
