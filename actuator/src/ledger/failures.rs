@@ -88,8 +88,8 @@ impl Failures {
     }
 
     /// Records that an instance of the pool was launched, which ends its pauses. Only a node in service ends the pauses
-    /// after [`NOT_REGISTERED`], [`ENDED_EARLY`] and [`NOT_INITIALIZED`]: instances that never come into service can all
-    /// be launched.
+    /// after [`NOT_REGISTERED`], [`ENDED_EARLY`] and [`NOT_INITIALIZED`]: instances that never come into service can
+    /// all be launched.
     /// The pause after [`THROTTLED`] lasts: EC2 launches a part of what it throttles.
     pub fn launched(&mut self, pool: &NodePoolName) {
         self.retain(pool, |cause| cause == THROTTLED || is_of_started(cause));

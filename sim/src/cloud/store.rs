@@ -248,8 +248,8 @@ impl Cloud {
         ids.iter().map(|id| Termination { instance_id: id.clone(), state: state(id) }).collect()
     }
 
-    /// Lets an instance end at a time, for a reason with code and message, unless it ends sooner anyway. Returns whether
-    /// that changed anything.
+    /// Lets an instance end at a time, for a reason with code and message, unless it ends sooner anyway. Returns
+    /// whether that changed anything.
     pub(super) fn end(&mut self, id: &str, at: Timestamp, (code, message): (&str, &str), now: Timestamp) -> bool {
         let shutdown = self.settings.shutdown;
         let Some(machine) = self.machines.get_mut(id) else { return false };

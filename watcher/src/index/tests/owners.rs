@@ -25,7 +25,9 @@ fn jobs_want_their_remaining_completions_and_ordered_stateful_sets_one_pod() {
         ("StatefulSet", json!({"replicas": 3, "serviceName": "s", "selector": {}, "template": {}}), json!({}), true),
         (
             "StatefulSet",
-            json!({"replicas": 3, "podManagementPolicy": "Parallel", "serviceName": "s", "selector": {}, "template": {}}),
+            json!({
+                "replicas": 3, "podManagementPolicy": "Parallel", "serviceName": "s", "selector": {}, "template": {},
+            }),
             json!({}),
             false,
         ),

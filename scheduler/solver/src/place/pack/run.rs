@@ -23,8 +23,8 @@ struct Run {
     left: Left,
     limit: Headroom,
     packing: Packing,
-    /// The best candidate first. The number of unplaced pods only decreases, so the worth only decreases. Only the first
-    /// candidate must be evaluated again.
+    /// The best candidate first. The number of unplaced pods only decreases, so the worth only decreases. Only the
+    /// first candidate must be evaluated again.
     bounds: BinaryHeap<CandidateBound>,
     /// The item that the next node must run, if any; `bounds` were made for it.
     forced: Option<Id<Entry>>,
