@@ -10,7 +10,7 @@ use crate::interruption::messages::NoticeKind;
 use crate::interruption::notice_of;
 use crate::launch::record;
 use crate::ledger::failures::{ENDED_EARLY, INSUFFICIENT_CAPACITY};
-use crate::ports::{InstanceFilter, StateReason};
+use crate::ports::StateReason;
 use crate::state::insufficient_capacity::Wanted;
 use kube::ResourceExt;
 use plimsoll_api::condition::node_claim::REGISTERED;
@@ -76,12 +76,12 @@ fn judge(code: &str, notice: Option<&str>) -> Option<EarlyEnd> {
 
 impl TerminationFlow<'_> {
     /// Tells the user why the instance ended before its Node registered, and records the failure, once.
-    pub(super) async fn tell_early_end(&self, id: &str, phase: InstancePhase) {
+    pub(super) fn tell_early_end(&self, id: &str, phase: InstancePhase) {
         let (deps, claim) = (self.deps, &*self.subject.claim);
         if phase == InstancePhase::Running || claim.true_condition(REGISTERED).is_some() {
             return;
         }
-        let Some(why) = self.end_reason(id, phase).await else { return };
+        let Some(why) = self.end_reason(id, phase) else { return };
         let notice = notice_of(claim).map(|notice| notice.kind);
         let Some(end) = judge(&why.code, notice.as_deref()) else { return };
         let (cause, event) = match end {
@@ -103,23 +103,12 @@ impl TerminationFlow<'_> {
     }
 
     /// Why the instance ended; `None` if that is not known yet, or was told before.
-    async fn end_reason(&self, id: &str, phase: InstancePhase) -> Option<StateReason> {
-        let instances = &self.shared.instances;
-        match instances.with_end_reason(id, EndReason::take)? {
-            EndReason::Read(why) => return Some(why),
-            EndReason::Unread if phase == InstancePhase::Gone => {}
-            // A read follows each request to terminate.
-            EndReason::Unread | EndReason::Taken => return None,
-        }
-        // It had ended before EC2 was asked to terminate it.
-        let read = self.deps.cloud_reads.instances(&InstanceFilter::Ids(vec![id.to_owned()])).await;
-        let read = read.unwrap_or_else(|error| {
-            tracing::warn!(instance = id, %error, "not known why the instance ended");
-            Vec::new()
-        });
-        let why = read.into_iter().find_map(|instance| instance.state_reason);
-        let known = instances.with_end_reason(id, |known| {
-            known.note(why);
+    fn end_reason(&self, id: &str, phase: InstancePhase) -> Option<StateReason> {
+        let known = self.shared.instances.with_end_reason(id, |known| {
+            if phase == InstancePhase::Gone {
+                // If no read has shown its end, none will.
+                known.note(None);
+            }
             known.take()
         });
         match known? {

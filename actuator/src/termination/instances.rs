@@ -1,4 +1,4 @@
-//! Terminates instances in batches and waits until they are gone: EC2 reports them as terminated, or two independent
+//! Terminates instances in batches and waits until they are gone: a read shows them as terminated, or two independent
 //! reads miss them (safety rule 14).
 
 use super::early_end::EndReason;
@@ -6,7 +6,7 @@ use crate::clock::Timestamped;
 use crate::io::TerminateResult;
 use crate::metrics::view::label_of;
 use crate::nodes;
-use crate::ports::{CloudError, InstanceFilter, InstanceState};
+use crate::ports::{CloudError, InstanceFilter, InstanceState, StateReason};
 use crate::state::absence::{Absence, SETTLING};
 use crate::state::zonal_shifts::shifted_zone;
 use crate::termination::Termination;
@@ -81,6 +81,17 @@ impl TrackedInstance {
             InstancePhase::Terminating
         } else {
             InstancePhase::Running
+        }
+    }
+
+    /// Records what a read shows of the instance.
+    fn found(&mut self, state: InstanceState, reason: Option<StateReason>) {
+        self.absence.found();
+        self.terminated = state == InstanceState::Terminated;
+        if !state.is_alive() {
+            // A call that was not answered would be repeated, and keep the other batches waiting.
+            self.requested = true;
+            self.end_reason.note(reason);
         }
     }
 
@@ -183,6 +194,11 @@ impl Instances {
         tracked.iter().filter(|(_, watched)| wanted(watched)).map(|(id, _)| id.clone()).collect()
     }
 
+    /// Instances that the next read is about.
+    fn unfinished(&self) -> Vec<String> {
+        self.ids(|watched| !watched.terminated)
+    }
+
     async fn terminate(&self, deps: &Termination) {
         let now = deps.clock.timestamp();
         let mut ids = self.ids(|watched| watched.is_due(now));
@@ -208,7 +224,8 @@ impl Instances {
         match answer {
             Ok(Some(state)) => {
                 watched.requested = true;
-                watched.terminated = state == InstanceState::Terminated;
+                // The reason of an end before this call is not in the answer, but in that of the next read.
+                watched.terminated = state == InstanceState::Terminated && watched.end_reason != EndReason::Unread;
                 watched.refusal = None;
                 watched.absence.found();
             }
@@ -228,7 +245,7 @@ impl Instances {
     }
 
     async fn read(&self, deps: &Termination) {
-        for ids in self.ids(|watched| !watched.terminated).chunks(PER_CALL) {
+        for ids in self.unfinished().chunks(PER_CALL) {
             let filter = InstanceFilter::Ids(ids.to_vec());
             let instances = match deps.cloud_reads.instances(&filter).await {
                 Ok(instances) => instances,
@@ -243,15 +260,7 @@ impl Instances {
             for id in ids {
                 let Some(watched) = tracked.get_mut(id) else { continue };
                 match instances.iter().find(|instance| instance.id == *id) {
-                    Some(instance) => {
-                        watched.absence.found();
-                        watched.terminated = instance.state == InstanceState::Terminated;
-                        // A call that was not answered would be repeated, and keep the other batches waiting.
-                        watched.requested |= !instance.state.is_alive();
-                        if !instance.state.is_alive() {
-                            watched.end_reason.note(instance.state_reason.clone());
-                        }
-                    }
+                    Some(instance) => watched.found(instance.state, instance.state_reason.clone()),
                     // During a zonal shift, EC2 may not see all of the zone.
                     None if shifted.contains(id) => watched.absence.found(),
                     None => watched.absence.missed(now),
@@ -276,6 +285,12 @@ fn in_shifted_zones(deps: &Termination, now: Timestamp) -> BTreeSet<String> {
 mod tests {
     use super::*;
 
+    /// A read shows the instance as terminated.
+    fn show_terminated(instances: &Instances, id: &str) {
+        let reason = StateReason { code: "Client.UserInitiatedShutdown".to_owned(), message: String::new() };
+        instances.watched.lock().get_mut(id).unwrap().found(InstanceState::Terminated, Some(reason));
+    }
+
     #[test]
     fn single_missed_read_does_not_mean_gone() {
         let instances = Instances::default();
@@ -296,8 +311,27 @@ mod tests {
         );
         instances.answered("i-1", Ok(Some(InstanceState::ShuttingDown)), time(212));
         assert_eq!(instances.request_termination("i-1", time(0), time(212)), InstancePhase::Terminating);
-        instances.answered("i-1", Ok(Some(InstanceState::Terminated)), time(213));
+        show_terminated(&instances, "i-1");
         assert_eq!(instances.request_termination("i-1", time(0), time(213)), InstancePhase::Gone);
+    }
+
+    #[test]
+    fn one_read_tells_why_many_instances_ended_before_they_were_to_be_terminated() {
+        let (instances, now) = (Instances::default(), Timestamp(0));
+        let phase = |id: &String| instances.request_termination(id, now, now);
+        let ids: Vec<String> = (0..PER_CALL).map(|number| format!("i-{number:03}")).collect();
+        for id in &ids {
+            phase(id);
+            instances.answered(id, Ok(Some(InstanceState::Terminated)), now);
+        }
+        assert!(ids.iter().all(|id| phase(id) == InstancePhase::Terminating), "nobody looks for the reason alone");
+        assert_eq!(instances.unfinished(), ids);
+        ids.iter().for_each(|id| show_terminated(&instances, id));
+        assert!(ids.iter().all(|id| phase(id) == InstancePhase::Gone));
+        assert_eq!(instances.unfinished(), [""; 0]);
+        // EC2 answers a call that was repeated.
+        instances.answered("i-000", Ok(Some(InstanceState::Terminated)), now);
+        assert_eq!(phase(&ids[0]), InstancePhase::Gone, "the reason is known");
     }
 
     #[test]
@@ -329,7 +363,7 @@ mod tests {
             instances.observe(id, start, start);
         }
         for id in ["i-claimed", "i-gone"] {
-            instances.answered(id, Ok(Some(InstanceState::Terminated)), later);
+            show_terminated(&instances, id);
         }
         instances.answered("i-unknown", Ok(None), start);
         instances.answered("i-unknown", Ok(None), later);

@@ -1,10 +1,12 @@
 //! Instances that end before their Nodes register: EC2 launches them, and cannot start them.
 
 use plimsoll_model::catalog::CapacityType;
+use plimsoll_model::time::Millis;
 use plimsoll_sim::apiserver::{ResourceId, object};
-use plimsoll_sim::cloud::{Capacity, Pool};
+use plimsoll_sim::cloud::{Action, Capacity, Pool};
 use plimsoll_sim::world::World;
-use plimsoll_tests::{MINUTE, TestCluster, instances_ever_launched};
+use plimsoll_tests::{MINUTE, Setup, TestCluster, instances_ever_launched};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 const ZONES: [&str; 4] = ["us-west-2a", "us-west-2b", "us-west-2c", "us-west-2d"];
@@ -44,6 +46,31 @@ async fn instances_that_ec2_cannot_start_are_launched_less_and_less_often() {
     assert!((5..=24).contains(&launched), "{launched} launches in ten minutes\n{}", cluster.summary());
     cluster.world.ec2.with(|cloud, _| cloud.limits.clear());
     cluster.until_running(1, 6 * MINUTE).await;
+}
+
+/// EC2 has ended them by the time that it is asked to terminate them, and its answer has no reasons.
+#[tokio::test(start_paused = true)]
+async fn the_reasons_of_many_ends_are_read_with_few_calls() {
+    const NODES: usize = 200;
+    let cluster = TestCluster::begin(Setup::one_to_a_node()).await;
+    let message = "Client.InternalError: Client error on launch";
+    end(&cluster, &["m6i.xlarge"], "Client.InternalError", message);
+    cluster.world.ec2.with(|cloud, _| cloud.settings.shutdown = Millis(0));
+    cluster.deploy("web", u32::try_from(NODES).unwrap(), 3000);
+    let launched = |world: &World| instances_ever_launched(world).len() >= NODES;
+    cluster.until("all instances are launched", MINUTE, launched).await;
+    let first: BTreeSet<String> = cluster.claims().iter().map(|claim| object::name(claim).to_owned()).collect();
+    let reads = |world: &World| {
+        world.ec2.read(|cloud, _| cloud.log.iter().filter(|call| call.action == Action::DescribeInstances).count())
+    };
+    let before = reads(&cluster.world);
+    let is_first = |name: &str| first.contains(name);
+    let gone = |world: &World| world.count(ResourceId::NODE_CLAIMS, |claim| is_first(object::name(claim))) == 0;
+    cluster.until("their NodeClaims are gone", MINUTE, gone).await;
+    let reads = reads(&cluster.world) - before;
+    // Batches while notices arrive, and what other controllers read.
+    assert!((1..=60).contains(&reads), "{reads} calls");
+    assert!(is_told(&cluster.world, message), "{}", cluster.summary());
 }
 
 /// The other types are not refused, and no pause keeps them waiting.
