@@ -84,12 +84,18 @@ impl TerminationFlow<'_> {
         let Some(why) = self.end_reason(id, phase) else { return };
         let notice = notice_of(claim).map(|notice| notice.kind);
         let Some(end) = judge(&why.code, notice.as_deref()) else { return };
-        let (cause, event) = match end {
-            EarlyEnd::NoCapacity => {
+        let reservation = claim.labels().get(label::CAPACITY_RESERVATION_ID);
+        let (cause, event) = match (end, reservation) {
+            (EarlyEnd::NoCapacity, None) => {
                 self.skip_offering();
                 (INSUFFICIENT_CAPACITY, reason::INSUFFICIENT_CAPACITY)
             }
-            EarlyEnd::Failed => {
+            // Nothing is skipped for long: once the instance is gone, its place in the reservation counts as free.
+            (EarlyEnd::NoCapacity, Some(reservation)) => {
+                deps.ledger.with(|ledger| ledger.reservation_exhausted(reservation));
+                (ENDED_EARLY, reason::INSUFFICIENT_CAPACITY)
+            }
+            (EarlyEnd::Failed, _) => {
                 deps.registrations.note(claim.node_pool(), false);
                 (ENDED_EARLY, reason::LAUNCH_FAILED)
             }
@@ -121,10 +127,6 @@ impl TerminationFlow<'_> {
     fn skip_offering(&self) {
         let (deps, claim) = (self.deps, &*self.subject.claim);
         let label = |key: &str| claim.labels().get(key).map(String::as_str);
-        if let Some(id) = label(label::CAPACITY_RESERVATION_ID) {
-            deps.ledger.with(|ledger| ledger.reservation_exhausted(id));
-            return;
-        }
         let capacity_type = label(label::CAPACITY_TYPE).and_then(CapacityType::parse);
         let offering = (label(label::INSTANCE_TYPE), label(label::ZONE), capacity_type);
         let (Some(instance_type), Some(zone), Some(capacity_type)) = offering else { return };

@@ -1,12 +1,13 @@
 //! Capacity reservations: used first, never beyond their count, and left in time.
 
 use plimsoll_actuator::ports::{CapacityReservation, InstanceMatchCriteria, ReservationType};
+use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::names::label;
 use plimsoll_model::time::Millis;
 use plimsoll_sim::apiserver::{ResourceId, object};
-use plimsoll_sim::cloud::Machine;
+use plimsoll_sim::cloud::{Capacity, Machine, Pool};
 use plimsoll_sim::world::World;
-use plimsoll_tests::{MINUTE, Setup, TestCluster};
+use plimsoll_tests::{MINUTE, Setup, TestCluster, instances_ever_launched};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -132,6 +133,28 @@ async fn a_reservation_without_capacity_closes_no_other_one_of_its_type_and_zone
     cluster.until_running(1, 5 * MINUTE).await;
     assert_eq!(refusals(&cluster), ["ReservationCapacityExceeded"], "the one with more free instances is tried first");
     assert_eq!(by_reservation(&cluster.world), [(Some("cr-2".to_owned()), 1)].into(), "{}", cluster.summary());
+}
+
+/// The place of each instance is free again once the instance is gone. The pauses between the launches are 1, 2, 4 ...
+/// 128 and 180 s.
+#[tokio::test(start_paused = true)]
+async fn a_reservation_whose_instances_lose_their_capacity_at_the_start_is_used_less_and_less_often() {
+    let cluster = cluster_with(vec![reservation("cr-1", ReservationType::Default, 1)]).await;
+    let requirements = json!([{"key": label::CAPACITY_TYPE, "operator": "In", "values": ["reserved"]}]);
+    let only_reserved = json!({"spec": {"template": {"spec": {"requirements": requirements}}}});
+    cluster.world.patch(ResourceId::NODE_POOLS, "default", only_reserved).unwrap();
+    cluster.world.ec2.with(|cloud, _| {
+        cloud.settings.shutdown = Millis::from_seconds(1);
+        let ends = Capacity::Ends("Server.InsufficientInstanceCapacity", "Insufficient capacity");
+        cloud.limit(Pool::new("m6i.xlarge", "us-west-2b", CapacityType::Reserved), ends);
+    });
+    cluster.deploy("web", 1, 3000);
+    cluster.pass(10 * MINUTE).await;
+    let launched = instances_ever_launched(&cluster.world).len();
+    assert!((5..=24).contains(&launched), "{launched} launches in ten minutes\n{}", cluster.summary());
+    cluster.world.ec2.with(|cloud, _| cloud.limits.clear());
+    cluster.until_running(1, 6 * MINUTE).await;
+    assert_eq!(by_reservation(&cluster.world), [(Some("cr-1".to_owned()), 1)].into(), "{}", cluster.summary());
 }
 
 #[tokio::test(start_paused = true)]
