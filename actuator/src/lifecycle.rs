@@ -240,7 +240,7 @@ async fn give_up(deps: &Lifecycle, claim: &NodeClaim, timed_out: TimedOut) -> Re
     tracing::warn!(node_claim = name, cause = timed_out.as_str(), "deleting NodeClaim after timeout");
     if timed_out == TimedOut::Registration {
         let halt = Halt { stores: &deps.stores, writes: &deps.writes, events: &deps.events };
-        halt.not_registered(deps.clock, claim).await?;
+        halt.not_registered(deps.clock, claim, "its instance did not register as a Node in time").await?;
     }
     deps.events.publish(Note::warning(object(claim), reason::TIMED_OUT, message));
     // The registration changes the claim. A deletion without a response must not take effect after that.

@@ -65,16 +65,19 @@ impl Halt<'_> {
     }
 
     /// Halts the rollout that `claim`, whose instance did not register, is a canary of.
-    pub(crate) async fn not_registered(self, clock: Clock, claim: &NodeClaim) -> Result<(), WriteError> {
+    pub(crate) async fn not_registered(self, clock: Clock, claim: &NodeClaim, cause: &str) -> Result<(), WriteError> {
         let Some(pool) = self.stores.pools.get(claim.node_pool()) else { return Ok(()) };
         let name = claim.name_any();
         let claims = self.stores.claims.state();
+        // One whose instance has ended is being deleted, and is a canary nevertheless.
+        let mut canary = claim.clone();
+        canary.metadata.deletion_timestamp = None;
         let mut drifted = rollout::claims_of_drifted_pools(claims.iter().map(Arc::as_ref));
-        let of_pool = drifted.remove(pool.name_any().as_str()).unwrap_or_default();
+        let mut of_pool = drifted.remove(pool.name_any().as_str()).unwrap_or_default();
+        of_pool.retain(|other| other.name_any() != name);
+        of_pool.push(&canary);
         match of(self.stores, &pool, &of_pool, clock.timestamp()).map(|rollout| rollout.stage) {
-            Some(Stage::Canary(waiting)) if waiting.contains_key(&name) => {
-                self.write(clock, &pool, &name, "its instance did not register as a Node in time").await
-            }
+            Some(Stage::Canary(waiting)) if waiting.contains_key(&name) => self.write(clock, &pool, &name, cause).await,
             _ => Ok(()),
         }
     }

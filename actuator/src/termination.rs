@@ -297,7 +297,7 @@ impl TerminationFlow<'_> {
             return Ok(if over { Stage::Done } else { Stage::Wait(POLL_INTERVAL) });
         };
         let (phase, problem) = self.shared.instances.end(self.deps, &self.subject.claim, id, self.created());
-        self.tell_early_end(id, phase);
+        self.tell_early_end(id, phase).await;
         match (phase, problem) {
             (InstancePhase::Gone, _) => Ok(Stage::Done),
             (InstancePhase::Running, Some((reason, message))) => {

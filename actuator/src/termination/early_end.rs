@@ -1,6 +1,6 @@
 //! Instances that end before their Nodes register. EC2 launches an instance before it has its volumes, so a key that it
 //! may not use or a quota of volumes ends the instance after a successful answer. The next launch would end as this one
-//! did: the user learns why, and launches of the NodePool back off (safety rule 8).
+//! did: the user learns why, launches of the NodePool back off (safety rule 8), and a rollout halts.
 
 use super::TerminationFlow;
 use super::instances::InstancePhase;
@@ -11,6 +11,7 @@ use crate::interruption::notice_of;
 use crate::launch::record;
 use crate::ledger::failures::{ENDED_EARLY, INSUFFICIENT_CAPACITY};
 use crate::ports::StateReason;
+use crate::rollout::Halt;
 use crate::state::insufficient_capacity::Wanted;
 use kube::ResourceExt;
 use plimsoll_api::condition::node_claim::REGISTERED;
@@ -22,6 +23,8 @@ const NO_CAPACITY: [&str; 3] =
     ["Server.InsufficientInstanceCapacity", "Server.SpotInstanceShutdown", "Server.SpotInstanceTermination"];
 /// EC2's codes for instances that somebody ended by a call, as Plimsoll does.
 const ENDED_BY_CALL: [&str; 2] = ["Client.UserInitiatedHibernate", "Client.UserInitiatedShutdown"];
+/// How EC2's codes begin, unless the end is due to an error of EC2 or a lack of capacity.
+const OF_CLIENT: &str = "Client.";
 
 /// Why an instance ended.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -76,7 +79,7 @@ fn judge(code: &str, notice: Option<&str>) -> Option<EarlyEnd> {
 
 impl TerminationFlow<'_> {
     /// Tells the user why the instance ended before its Node registered, and records the failure, once.
-    pub(super) fn tell_early_end(&self, id: &str, phase: InstancePhase) {
+    pub(super) async fn tell_early_end(&self, id: &str, phase: InstancePhase) {
         let (deps, claim) = (self.deps, &*self.subject.claim);
         if phase == InstancePhase::Running || claim.true_condition(REGISTERED).is_some() {
             return;
@@ -106,6 +109,23 @@ impl TerminationFlow<'_> {
         deps.events.publish(Note::warning(object(claim), event, message));
         deps.metrics.claims_failed.with_label_values(&[claim.node_pool(), cause]).inc();
         deps.ledger.with(|ledger| ledger.failed(&name, cause, now));
+        if end == EarlyEnd::Failed {
+            self.halt_rollout(&why).await;
+        }
+    }
+
+    /// Halts the rollout that the claim is a canary of, unless EC2 itself is at fault. If that cannot be written, the
+    /// next canary, which ends in the same way, halts the rollout.
+    async fn halt_rollout(&self, why: &StateReason) {
+        let (deps, claim) = (self.deps, &*self.subject.claim);
+        if !why.code.starts_with(OF_CLIENT) {
+            return;
+        }
+        let halt = Halt { stores: &deps.stores, writes: &deps.writes, events: &deps.events };
+        let cause = format!("its instance ended before its Node registered: {why}");
+        if let Err(error) = halt.not_registered(deps.clock, claim, &cause).await {
+            tracing::warn!(node_claim = claim.name_any(), %error, "rollout not halted");
+        }
     }
 
     /// Why the instance ended; `None` if that is not known yet, or was told before.

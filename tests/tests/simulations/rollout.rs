@@ -1,7 +1,9 @@
 //! Rollouts: a canary of a new revision must prove itself before the other drifted nodes of a pool are replaced.
 
+use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::names::annotation;
 use plimsoll_sim::apiserver::{ResourceId, object};
+use plimsoll_sim::cloud::{Capacity, Pool};
 use plimsoll_sim::plimsoll::Role;
 use plimsoll_sim::world::World;
 use plimsoll_tests::{HOUR, MINUTE, Setup, TestCluster, instances_ever_launched};
@@ -105,6 +107,50 @@ async fn a_bad_image_costs_no_node_and_halts_the_rollout() {
         before.iter().all(|id| !now.contains_key(id)) && world.running_pods() == 30
     };
     cluster.until("the good image is rolled out", 2 * HOUR, replaced).await;
+}
+
+/// Ends all instances that are launched from now on.
+fn end_instances(cluster: &TestCluster, code: &'static str, message: &'static str) {
+    cluster.world.ec2.with(|cloud, _| {
+        for zone in ["us-west-2a", "us-west-2b", "us-west-2c", "us-west-2d"] {
+            for capacity_type in [CapacityType::OnDemand, CapacityType::Spot] {
+                cloud.limit(Pool::new("m6i.xlarge", zone, capacity_type), Capacity::Ends(code, message));
+            }
+        }
+    });
+}
+
+/// For example since the key of its volumes may not be used.
+#[tokio::test(start_paused = true)]
+async fn a_canary_whose_instance_ends_at_once_halts_the_rollout() {
+    let cluster = pool_of(6).await;
+    let message = "Client.InternalError: Client error on launch";
+    end_instances(&cluster, "Client.InternalError", message);
+    change_template(&cluster, "b");
+    let is_told = |world: &World| progressing(world).1 == "CanaryFailed" && progressing(world).2.contains(message);
+    cluster.until("the rollout halts", 10 * MINUTE, is_told).await;
+    cluster.pass(HOUR).await;
+    assert_eq!(progressing(&cluster.world).1, "CanaryFailed", "{:?}", progressing(&cluster.world));
+    // The next launch may be admitted before the reason of the last end is read.
+    let count = launched(&cluster.world);
+    assert!((7..=9).contains(&count), "{count} instances were launched");
+    assert_eq!(cluster.world.running_pods(), 6, "{}", cluster.summary());
+
+    cluster.world.ec2.with(|cloud, _| cloud.limits.clear());
+    annotate(&cluster, annotation::ROLLOUT_HALTED, &Value::Null);
+    cluster.until("all nodes are new", HOUR, |world| all_are(world, "b", 6)).await;
+}
+
+/// EC2 is at fault, whatever it launches.
+#[tokio::test(start_paused = true)]
+async fn a_canary_that_ec2_ends_by_an_error_of_its_own_is_launched_again() {
+    let cluster = pool_of(2).await;
+    end_instances(&cluster, "Server.InternalError", "Server.InternalError: Internal error on launch");
+    change_template(&cluster, "b");
+    cluster.until("two canaries are launched", 20 * MINUTE, |world| launched(world) >= 4).await;
+    assert_eq!(progressing(&cluster.world).1, "CanaryPending", "{:?}", progressing(&cluster.world));
+    cluster.world.ec2.with(|cloud, _| cloud.limits.clear());
+    cluster.until("all nodes are new", HOUR, |world| all_are(world, "b", 2)).await;
 }
 
 #[tokio::test(start_paused = true)]
