@@ -341,14 +341,14 @@ async fn finish(deps: &Removals, claim: &NodeClaim, node: &Node, command: &Remov
 
 /// Lists the node's pods live, since the pod watch may lag behind the node watch. So no node is removed as empty on the
 /// word of the watch cache alone, however many nodes become empty at once (rule 15). What the watch cache shows counts
-/// too: a pod may come after the list. A forced removal does not depend on the pods, and an unreadable pod, of which
-/// the list fails, must not keep the node.
+/// too, in a view of its own: a pod may come, or be protected, after the list. A forced removal does not depend on the
+/// pods, and an unreadable pod, of which the list fails, must not keep the node.
 async fn live_obstacle(deps: &Removals, claim: &NodeClaim, command: &Removal) -> Result<Option<String>, WriteError> {
     if command.reason.is_forced() {
         return Ok(None);
     }
     let live = deps.writes.list_pods_on(command.node.as_str()).await?;
-    let mut objects = removal_objects(deps, &command.node, command.rooms.keys());
-    objects.pods.extend(live.into_iter().map(Arc::new));
-    Ok(obstacle(deps, claim, command, objects))
+    let cached = removal_objects(deps, &command.node, command.rooms.keys());
+    let shown = obstacle(deps, claim, command, cached.clone());
+    Ok(shown.or_else(|| obstacle(deps, claim, command, cached.with_live_pods(live))))
 }

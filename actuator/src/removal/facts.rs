@@ -34,6 +34,17 @@ pub struct RemovalObjects {
     pub now: Timestamp,
 }
 
+impl RemovalObjects {
+    /// The same with these pods of a live list, each in place of the same pod in the watch cache.
+    #[must_use]
+    pub fn with_live_pods(mut self, live: Vec<Pod>) -> Self {
+        let listed: BTreeSet<Option<&str>> = live.iter().map(|pod| pod.metadata.uid.as_deref()).collect();
+        self.pods.retain(|pod| !listed.contains(&pod.metadata.uid.as_deref()));
+        self.pods.extend(live.into_iter().map(Arc::new));
+        self
+    }
+}
+
 /// Why a node cannot be removed now.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Obstacle {

@@ -100,6 +100,20 @@ fn facts_contain_moves_and_free_resources_by_node() {
 }
 
 #[test]
+fn a_view_with_live_pods_has_each_pod_once() {
+    let protected = pod("x", "a", &json!({"karpenter.sh/do-not-disrupt": "true"}), "ReplicaSet");
+    let cached = removal_objects(vec![plain("x", "a"), plain("y", "a"), plain("z", "b")]);
+    let view = RemovalView::of(cached.with_live_pods(vec![protected, plain("new", "a")]));
+    assert_eq!(view.facts("claim", BTreeMap::new()).evictions, [("ns/web".to_owned(), 3)].into(), "x, y and new");
+    assert_eq!(
+        view.moves(&[(NodeName::from("b"), uids(&["x"]))].into())[&NodeName::from("b")],
+        Resources::from([("cpu", 500), ("pods", 1)])
+    );
+    let changed = Obstacle::ProtectedPod("x".into(), "ns/x".to_owned());
+    assert_eq!(view.check(&uids(&["x", "y", "new"]), DisruptionReason::Underutilized), Err(changed));
+}
+
+#[test]
 fn unschedulable_node_has_no_free_resources() {
     let disrupted = json!([{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]);
     let not_ready = json!([{"type": "Ready", "status": "False"}]);
