@@ -21,7 +21,6 @@ pub mod view;
 pub(crate) use admission::max_usage;
 pub use admission::{Admission, Driver, PlanContext, PoolFacts};
 pub use changes::Subject;
-pub use claims::ClaimView;
 pub use outcomes::Outcome;
 pub use quotas::UnmanagedNode;
 pub use record::{ClaimSeed, LedgerProblem, Removal, reserved_text};

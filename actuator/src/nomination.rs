@@ -179,8 +179,8 @@ fn planned_nodes(deps: &Nominations, now: Timestamp) -> BTreeMap<PodUid, String>
     let mut planned = deps.placements.resolve(of_place, now);
     // Reservations of launches take precedence over placements.
     deps.ledger.read(|ledger| {
-        for claim in ledger.claims().filter(|claim| !claim.deleting) {
-            let Some(node) = by_claim.get(claim.name) else { continue };
+        for (name, claim) in ledger.claims().filter(|(_, claim)| !claim.deleting) {
+            let Some(node) = by_claim.get(name) else { continue };
             planned.extend(claim.pods(now).map(|pod| (pod.clone(), node.clone())));
         }
     });

@@ -144,7 +144,7 @@ async fn fits_existing_nodes(deps: &DrainDelay, to_move: BTreeSet<PodUid>, promi
         ledger.read(|ledger| {
             for pod in pods.iter_mut().filter(is_waiting) {
                 let claim = ledger.reserved_by(&PodUid(pods::uid(pod)), now).and_then(|claim| ledger.claim(claim));
-                if let Some(node) = claim.and_then(|claim| claim.node) {
+                if let Some(node) = claim.and_then(|claim| claim.node.as_ref()) {
                     Arc::make_mut(pod).status.nominated_node_name = Some(node.0.clone());
                 }
             }

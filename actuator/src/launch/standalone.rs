@@ -132,7 +132,8 @@ async fn launch(deps: &StandaloneClaims, claim: &NodeClaim) -> Result<(), NotLau
     // Already being launched; the watch cache does not show it yet.
     let Some(active) = admission.launches.activate(&group.id) else { return Ok(()) };
     // An earlier attempt whose result is unknown may have been written.
-    let is_first = admission.ledger.read(|ledger| ledger.claim(name).is_none_or(|it| it.action != Some(action)));
+    let is_first =
+        admission.ledger.read(|ledger| ledger.claim(name).is_none_or(|it| it.action.as_ref() != Some(action)));
     let objects = (Arc::new(template(claim)), class, catalog);
     let admitted = admit::admit(admission, &proposed, objects, |ledger, _, _, reserved| {
         ledger.admit_standalone(name, action, reserved.clone())

@@ -6,69 +6,14 @@ use super::outcomes::Outcome;
 use super::rejection::Rejection;
 use super::{Admission, ClaimSeed, Driver, Ledger, LedgerProblem, PoolFacts, record};
 use crate::state::launch_group::claim_name;
-use plimsoll_model::identity::{ActionId, NodeName, NodePoolName, PodUid};
-use plimsoll_model::money::MicroUsdPerHour;
-use plimsoll_model::names::USD_PER_HOUR_RESOURCE;
+use plimsoll_model::identity::{ActionId, NodePoolName, PodUid};
 use plimsoll_model::resources::Resources;
-use plimsoll_model::time::{Millis, Timestamp};
+use plimsoll_model::time::Millis;
 use record::ClaimRecord;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// How long a CreateFleet call usually takes at most: when the outcome of a probe is known.
 const PROBE_TIME: Millis = Millis::from_seconds(5);
-
-/// A claim as the ledger records it.
-#[derive(Debug, Clone, Copy)]
-pub struct ClaimView<'a> {
-    /// Name.
-    pub name: &'a str,
-    /// Pool.
-    pub pool: &'a NodePoolName,
-    /// The action that created the claim.
-    pub action: Option<&'a ActionId>,
-    /// The claim's Node.
-    pub node: Option<&'a NodeName>,
-    /// Resources that count against limits.
-    pub counted: &'a Resources,
-    /// Labels of the Node, or those that it is certain to get.
-    pub labels: &'a BTreeMap<String, String>,
-    /// The instance is known.
-    pub launched: bool,
-    /// The node is initialized.
-    pub initialized: bool,
-    /// The node was not initialized in time.
-    pub overdue: bool,
-    /// The claim is being deleted.
-    pub deleting: bool,
-    /// The claim's instance is being terminated.
-    pub terminating: bool,
-    /// The node has drifted. See [`ClaimSeed::drifted`].
-    pub drifted: bool,
-    pods: &'a BTreeSet<PodUid>,
-    virtual_pods: &'a BTreeSet<PodUid>,
-    pods_until: Option<Timestamp>,
-}
-
-impl<'a> ClaimView<'a> {
-    /// The pods that are currently reserved for the claim.
-    pub fn pods(&self, now: Timestamp) -> impl Iterator<Item = &'a PodUid> + use<'a> {
-        let over = self.pods_until.is_some_and(|until| until <= now);
-        self.pods.iter().filter(move |_| !over)
-    }
-
-    /// The price at which the claim counts, if it is recorded.
-    #[must_use]
-    pub fn price(&self) -> Option<MicroUsdPerHour> {
-        let counted = self.counted;
-        counted.contains(USD_PER_HOUR_RESOURCE).then(|| MicroUsdPerHour(counted.get(USD_PER_HOUR_RESOURCE)))
-    }
-
-    /// Whether a reserved pod is a virtual one, of a CapacityBuffer. Unknown for claims of a former leader.
-    #[must_use]
-    pub fn is_virtual(&self, pod: &PodUid) -> bool {
-        self.virtual_pods.contains(pod)
-    }
-}
 
 impl Ledger {
     /// The current driver, as far as known.
@@ -90,14 +35,14 @@ impl Ledger {
     }
 
     /// All claims, by name.
-    pub fn claims(&self) -> impl Iterator<Item = ClaimView<'_>> {
-        self.claims.iter().map(|(name, claim)| view(name, claim))
+    pub(crate) fn claims(&self) -> impl Iterator<Item = (&str, &ClaimRecord)> {
+        self.claims.iter().map(|(name, claim)| (name.as_str(), claim))
     }
 
     /// A claim.
     #[must_use]
-    pub fn claim(&self, name: &str) -> Option<ClaimView<'_>> {
-        self.claims.get_key_value(name).map(|(name, claim)| view(name, claim))
+    pub(crate) fn claim(&self, name: &str) -> Option<&ClaimRecord> {
+        self.claims.get(name)
     }
 
     /// All reserved pods.
@@ -220,30 +165,11 @@ impl Ledger {
     }
 }
 
-fn view<'a>(name: &'a str, claim: &'a ClaimRecord) -> ClaimView<'a> {
-    ClaimView {
-        name,
-        pool: &claim.pool,
-        action: claim.action.as_ref(),
-        node: claim.node.as_ref(),
-        counted: &claim.counted,
-        labels: &claim.labels,
-        launched: claim.launched,
-        initialized: claim.initialized,
-        overdue: claim.overdue,
-        deleting: claim.deleting,
-        terminating: claim.terminating,
-        drifted: claim.drifted,
-        pods: &claim.pods,
-        virtual_pods: &claim.virtual_pods,
-        pods_until: claim.pods_until,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use plimsoll_model::names::annotation;
+    use std::collections::BTreeMap;
 
     fn seed(name: &str, cpu: i64) -> ClaimSeed {
         let capacity = Some(Resources::from([("cpu", cpu), ("nodes", 1)]));
@@ -298,7 +224,7 @@ mod tests {
         let action = ActionId::from("own");
         assert!(matches!(ledger.admit_standalone("mine", &action, Resources::new()), Admission::Admitted { .. }));
         assert_eq!(ledger.outcome(&action), Some(&Outcome::Admitted));
-        assert_eq!(ledger.claim("mine").and_then(|claim| claim.action), Some(&action));
+        assert_eq!(ledger.claim("mine").and_then(|claim| claim.action.as_ref()), Some(&action));
         ledger.gone("mine");
         assert_eq!(ledger.outcome(&action), Some(&Outcome::Failed));
     }

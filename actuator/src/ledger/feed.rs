@@ -201,7 +201,7 @@ impl Feed {
         }
         let has_changed = deps
             .ledger
-            .read(|ledger| ledger.claim(name).is_some_and(|view| seeds::has_changed(&view, claim, node.as_deref())));
+            .read(|ledger| ledger.claim(name).is_some_and(|view| seeds::has_changed(view, claim, node.as_deref())));
         if !has_changed {
             return;
         }

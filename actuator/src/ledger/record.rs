@@ -3,6 +3,7 @@
 use super::quotas::of_quotas;
 use crate::durable;
 use plimsoll_model::identity::{ActionId, NodeName, NodePoolName, PodUid};
+use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::names::{USD_PER_HOUR_RESOURCE, annotation};
 use plimsoll_model::plan::Launch;
 use plimsoll_model::quantity::{format_amount, parse_resources};
@@ -59,10 +60,11 @@ pub struct LedgerProblem {
 
 /// A claim in the ledger. A claim in flight and its Node share one record.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct ClaimRecord {
+pub(crate) struct ClaimRecord {
     pub(super) pool: NodePoolName,
-    pub(super) action: Option<ActionId>,
-    pub(super) node: Option<NodeName>,
+    /// The action that created the claim.
+    pub(crate) action: Option<ActionId>,
+    pub(crate) node: Option<NodeName>,
     /// Resources that count against limits: the most the claim may become, or what it is.
     pub(super) counted: Resources,
     /// Labels of the Node, or those that it is certain to get.
@@ -72,12 +74,15 @@ pub(super) struct ClaimRecord {
     pub(super) virtual_pods: Arc<BTreeSet<PodUid>>,
     /// The launch accepts only offerings on probation.
     pub(super) probe: bool,
-    pub(super) launched: bool,
-    pub(super) initialized: bool,
+    /// The instance is known.
+    pub(crate) launched: bool,
+    pub(crate) initialized: bool,
     /// The node was not initialized in time.
     pub(super) overdue: bool,
-    pub(super) deleting: bool,
+    pub(crate) deleting: bool,
+    /// The claim's instance is being terminated.
     pub(super) terminating: bool,
+    /// See [`ClaimSeed::drifted`].
     pub(super) drifted: bool,
     /// When the reservations of pods expire; set when the node is initialized.
     pub(super) pods_until: Option<Timestamp>,
@@ -100,6 +105,23 @@ impl ClaimRecord {
     /// The record of a launch that no plan proposed.
     pub(super) fn without_plan(pool: &NodePoolName, action: &ActionId, counted: Resources) -> Self {
         Self { pool: pool.clone(), action: Some(action.clone()), counted, ..Self::default() }
+    }
+
+    /// The pods that are currently reserved for the claim.
+    pub(crate) fn pods(&self, now: Timestamp) -> impl Iterator<Item = &PodUid> {
+        let over = self.pods_until.is_some_and(|until| until <= now);
+        self.pods.iter().filter(move |_| !over)
+    }
+
+    /// Whether a reserved pod is a virtual one, of a CapacityBuffer. Unknown for claims of a former leader.
+    pub(crate) fn is_virtual(&self, pod: &PodUid) -> bool {
+        self.virtual_pods.contains(pod)
+    }
+
+    /// The price at which the claim counts, if it is recorded.
+    pub(super) fn price(&self) -> Option<MicroUsdPerHour> {
+        let counted = &self.counted;
+        counted.contains(USD_PER_HOUR_RESOURCE).then(|| MicroUsdPerHour(counted.get(USD_PER_HOUR_RESOURCE)))
     }
 }
 

@@ -1,7 +1,7 @@
 //! The ledger as its watchers see it: claims in flight, and claims being deleted.
 
 use crate::clock::Timestamped;
-use crate::ledger::ClaimView;
+use crate::ledger::ClaimRecord;
 use crate::ledger::handle::LedgerHandle;
 use crate::state::insufficient_capacity::InsufficientCapacity;
 use crate::stores::Stores;
@@ -39,8 +39,10 @@ pub fn in_flight(deps: &LedgerView) -> BTreeMap<String, InFlightClaim> {
     let now = deps.clock.timestamp();
     let launching = deps.ledger.all_launching();
     // Only the copy is made under the lock, since every admission waits for it.
-    let open: Vec<OpenClaim> =
-        deps.ledger.read(|ledger| ledger.claims().filter_map(|view| OpenClaim::of(&view, now)).collect());
+    let open: Vec<OpenClaim> = deps.ledger.read(|ledger| {
+        let claims = ledger.claims();
+        claims.filter_map(|(name, record)| OpenClaim::of(name, record, now)).collect()
+    });
     let names = pod_names(deps, &launching);
     let claims = open.into_iter().map(|open| {
         let (object, admitted) = (deps.stores.claims.get(&open.name), launching.get(&open.name).map(Arc::as_ref));
@@ -62,21 +64,21 @@ struct OpenClaim {
 
 impl OpenClaim {
     /// `None` if the claim is not in flight, or has no pool: then it is not managed by us.
-    fn of(view: &ClaimView<'_>, now: Timestamp) -> Option<Self> {
-        let is_open = !view.initialized || view.deleting || view.pods(now).next().is_some();
-        (is_open && !view.pool.as_str().is_empty()).then(|| Self {
-            name: view.name.to_owned(),
-            pool: view.pool.clone(),
-            action: view.action.cloned(),
-            pods: view.pods(now).cloned().collect(),
-            counted: view.counted.clone(),
-            state: match (view.deleting, view.node.is_some(), view.launched) {
+    fn of(name: &str, record: &ClaimRecord, now: Timestamp) -> Option<Self> {
+        let is_open = !record.initialized || record.deleting || record.pods(now).next().is_some();
+        (is_open && !record.pool.as_str().is_empty()).then(|| Self {
+            name: name.to_owned(),
+            pool: record.pool.clone(),
+            action: record.action.clone(),
+            pods: record.pods(now).cloned().collect(),
+            counted: record.counted.clone(),
+            state: match (record.deleting, record.node.is_some(), record.launched) {
                 (true, _, _) => ClaimState::Terminating,
                 (_, true, _) => ClaimState::Registered,
                 (_, _, true) => ClaimState::Launched,
                 _ => ClaimState::Launching,
             },
-            launched: view.launched,
+            launched: record.launched,
         })
     }
 

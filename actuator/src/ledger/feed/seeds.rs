@@ -1,8 +1,7 @@
 //! Converts a NodeClaim and its Node to the ledger's input.
 
 use crate::guarded;
-use crate::ledger::ClaimSeed;
-use crate::ledger::claims::ClaimView;
+use crate::ledger::{ClaimRecord, ClaimSeed};
 use k8s_openapi::api::core::v1::Node;
 use plimsoll_api::condition::node_claim::INITIALIZATION_TIMED_OUT;
 use plimsoll_api::{NodeClaim, Operator, ResourceList};
@@ -67,19 +66,19 @@ fn is_overdue(claim: &NodeClaim) -> bool {
 
 /// Whether the claim or its Node says something that the ledger has not recorded. Runs for each claim at each pass, so
 /// it copies nothing.
-pub(super) fn has_changed(view: &ClaimView<'_>, claim: &NodeClaim, node: Option<&Node>) -> bool {
+pub(super) fn has_changed(record: &ClaimRecord, claim: &NodeClaim, node: Option<&Node>) -> bool {
     let name = claim.node_name();
     let labels = borrowed_labels(claim, node);
-    let recorded = view.labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-    (name.is_some() && view.node.map(|node| node.as_str()) != name)
-        || (!view.initialized && claim.is_initialized())
-        || (!view.overdue && is_overdue(claim))
-        || (!view.deleting && claim.metadata.deletion_timestamp.is_some())
-        || (!view.terminating && claim.is_instance_terminating())
-        || view.drifted != rollout::is_drifted(claim)
+    let recorded = record.labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+    (name.is_some() && record.node.as_ref().map(|node| node.as_str()) != name)
+        || (!record.initialized && claim.is_initialized())
+        || (!record.overdue && is_overdue(claim))
+        || (!record.deleting && claim.metadata.deletion_timestamp.is_some())
+        || (!record.terminating && claim.is_instance_terminating())
+        || record.drifted != rollout::is_drifted(claim)
         || !recorded.eq(labels)
-        || (!view.launched && capacity(claim, node).is_some())
-        || (view.launched && claim.price().is_some_and(|price| view.price() != Some(price)))
+        || (!record.launched && capacity(claim, node).is_some())
+        || (record.launched && claim.price().is_some_and(|price| record.price() != Some(price)))
 }
 
 /// Capacity and price of a launched claim, and `nodes: 1`. The status lacks the capacity if the catalog lacked the

@@ -134,7 +134,7 @@ fn recorded(deps: &Sources) -> Vec<String> {
         let facts = facts.into_iter().filter(|(is_so, _)| *is_so).map(|(_, fact)| fact.to_owned());
         let amounts = [
             view.price().map(|price| format!("price {}", price.0)),
-            view.node.map(|node| format!("node {node}")),
+            view.node.as_ref().map(|node| format!("node {node}")),
             Some(view.counted.get("cpu")).filter(|cpu| *cpu > 0).map(|cpu| format!("cpu {cpu}")),
             view.labels.get("team").map(|team| format!("team {team}")),
         ];

@@ -41,7 +41,7 @@ fn labels_are_those_of_a_registered_node_or_certain_ones() {
 fn each_fact_of_a_claim_is_news_until_it_is_recorded() {
     let recorded = |claim: &NodeClaim, node: Option<&Node>| Ledger::from_claims(1, &[seed(claim, node)]).0;
     let news =
-        |ledger: &Ledger, claim: &NodeClaim, node: Option<&Node>| has_changed(&ledger.claim("c").unwrap(), claim, node);
+        |ledger: &Ledger, claim: &NodeClaim, node: Option<&Node>| has_changed(ledger.claim("c").unwrap(), claim, node);
     let launched = json!({"providerID": "aws:///zone-a/i-1", "capacity": {"cpu": "2"}});
     let initialized = json!({"conditions": [{
         "type": "Initialized", "status": "True", "reason": "", "message": "",
@@ -146,9 +146,9 @@ fn a_claim_in_service_without_capacity_counts_that_of_its_node() {
     let in_service = claim(&status);
     assert_eq!(seed(&in_service, Some(&node)).capacity, Some(Resources::from([("cpu", 2000), (NODES_RESOURCE, 1)])));
     let (ledger, _) = Ledger::from_claims(1, &[seed(&in_service, None)]);
-    let view = ledger.claim("c").unwrap();
-    assert!(!has_changed(&view, &in_service, None), "nobody knows it");
-    assert!(has_changed(&view, &in_service, Some(&node)));
+    let record = ledger.claim("c").unwrap();
+    assert!(!has_changed(record, &in_service, None), "nobody knows it");
+    assert!(has_changed(record, &in_service, Some(&node)));
     let own = json!({"providerID": "aws:///zone-a/i-1", "capacity": {"cpu": "4"}});
     assert_eq!(seed(&claim(&own), Some(&node)).capacity.unwrap().get("cpu"), 4000);
 }
