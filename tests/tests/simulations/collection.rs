@@ -182,6 +182,28 @@ async fn a_claim_with_a_ready_node_stays_although_ec2_does_not_show_its_instance
     assert_eq!((cluster.world.running_pods(), instances_ever_launched(&cluster.world).len()), (1, 1));
 }
 
+/// The answer is wrong, as that of another region, and the control plane cannot reach any node.
+#[tokio::test(start_paused = true)]
+async fn claims_stay_after_one_answer_without_any_instance() {
+    let cluster = TestCluster::begin(Setup::one_to_a_node()).await;
+    cluster.deploy("web", 8, 3000);
+    cluster.until_running(8, 3 * MINUTE).await;
+    // The claims are old enough to be collected.
+    cluster.pass(3 * MINUTE).await;
+    cluster.nodes_in_use().iter().for_each(|node| cluster.world.cluster.kubelets.stop(node));
+    cluster.until("no node is ready", 2 * MINUTE, |world| world.ready_nodes() == 0).await;
+    cluster.world.ec2.with(|cloud, _| {
+        let zones: Vec<String> = cloud.subnets.values().map(|subnet| subnet.zone.clone()).collect();
+        cloud.hidden_zones.extend(zones);
+    });
+    // At most one round.
+    cluster.pass(Duration::from_secs(59)).await;
+    cluster.world.ec2.with(|cloud, _| cloud.hidden_zones.clear());
+    cluster.pass(2 * MINUTE).await;
+    let kept = cluster.world.count(ResourceId::NODE_CLAIMS, |claim| !object::is_deleting(claim));
+    assert_eq!(kept, 8, "{}", cluster.summary());
+}
+
 /// As when its kubelet has died, or Karpenter made the claim.
 #[tokio::test(start_paused = true)]
 async fn a_claim_whose_instance_runs_stays_although_its_node_is_not_ready() {
