@@ -4,9 +4,14 @@ use crate::identity::{NodePoolName, PodUid};
 use crate::names::annotation;
 use crate::plan::Plan;
 use crate::snapshot::{ConsolidationPolicy, DisruptionReason, Node, NodePool, NodeState, Pod, PodState, Snapshot};
-use crate::time::{Timestamp, duration_text};
+use crate::time::{Millis, Timestamp, duration_text};
 use std::collections::BTreeSet;
 use std::fmt;
+
+/// How long a node is not consolidated after a pod has come or gone, however short `consolidateAfter` is. Controllers
+/// create the successor of a pod some time later: that of a Job a second after the pod has ended. Times of claims and
+/// of snapshots are rounded down to seconds, so that at least two of these three pass.
+pub const LEAST_CONSOLIDATE_AFTER: Millis = Millis::from_seconds(3);
 
 /// Something that keeps a node from being removed. `Display` is a sentence, [`Obstacle::short`] a few words.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,7 +66,7 @@ pub enum Obstacle {
     NeverConsolidates(NodePoolName),
     /// `consolidateAfter` has not passed since the last pod came or went.
     ConsolidateAfter {
-        /// How long it still takes, such as `, for another 30 s`.
+        /// How long it still takes, such as `, for another 30 s`, and the least time if `consolidateAfter` is shorter.
         remaining: String,
     },
     /// The NodePool consolidates only empty nodes.
@@ -234,6 +239,14 @@ fn disruption_budget(snapshot: &Snapshot, pod: &Pod) -> Option<Obstacle> {
     blocks.then(|| Obstacle::DisruptionBudget { pod: pod.full_name(), budget: name.clone() })
 }
 
+/// When `consolidateAfter` and the least time have passed, so that the node may be consolidated. `None` if the node
+/// does not wait, or if it is never consolidated.
+#[must_use]
+pub fn consolidates_at(node: &Node, pool: &NodePool) -> Option<Timestamp> {
+    let after = pool.disruption.consolidate_after?.max(LEAST_CONSOLIDATE_AFTER);
+    node.idle_since.map(|since| since.plus(after))
+}
+
 /// Reason why a node that is neither expired nor drifted is not consolidated. Nodes of a static pool are removed only
 /// while it has too many, whatever it says about consolidation.
 #[must_use]
@@ -244,8 +257,10 @@ pub fn consolidation_obstacle(snapshot: &Snapshot, node: &Node, pool: &NodePool,
     let Some(after) = pool.disruption.consolidate_after else {
         return Some(Obstacle::NeverConsolidates(pool.name.clone()));
     };
-    if let Some(at) = node.idle_since.map(|since| since.plus(after)).filter(|at| *at > snapshot.now) {
-        return Some(Obstacle::ConsolidateAfter { remaining: remaining(snapshot.now, at) });
+    if let Some(at) = consolidates_at(node, pool).filter(|at| *at > snapshot.now) {
+        let least = format!(" (it counts as {} at least)", duration_text(LEAST_CONSOLIDATE_AFTER));
+        let least = if after < LEAST_CONSOLIDATE_AFTER { least.as_str() } else { "" };
+        return Some(Obstacle::ConsolidateAfter { remaining: format!("{}{least}", remaining(snapshot.now, at)) });
     }
     let empty = !pods.iter().any(|pod| pod.moves());
     (pool.disruption.policy == ConsolidationPolicy::WhenEmpty && !empty).then(|| Obstacle::OnlyEmpty(pool.name.clone()))

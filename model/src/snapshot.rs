@@ -255,7 +255,8 @@ pub enum ConsolidationPolicy {
 pub struct Disruption {
     /// Consolidation policy.
     pub policy: ConsolidationPolicy,
-    /// How long a node must have been without pod events; `None` means never.
+    /// How long a node must have been without pod events, at least
+    /// [`LEAST_CONSOLIDATE_AFTER`](crate::disruption::LEAST_CONSOLIDATE_AFTER); `None` means never.
     pub consolidate_after: Option<Millis>,
     /// Maximum nodes that may be removed at once, by reason, evaluated at the snapshot's time. A missing reason has no
     /// limit.

@@ -3,6 +3,7 @@
 
 use super::WatcherMetrics;
 use super::planning::PlanningMetrics;
+use plimsoll_model::disruption::consolidates_at;
 use plimsoll_model::identity::{NodeName, NodePoolName};
 use plimsoll_model::snapshot::{
     ConsolidationPolicy, DisruptionReason, Node, NodePool, NodeState, Pod, PodState, Snapshot,
@@ -248,7 +249,6 @@ fn verdict(node: &Node, pods: &NodePods, pool: Option<&NodePool>, now: Timestamp
     // The snapshot has subtracted the nodes that are being removed already.
     let held = drifted && pool.disruption.rollout_limit == Some(0);
     let exhausted = held || pool.disruption.allowed.get(&reason) == Some(&0);
-    let idle_from = node.idle_since.zip(pool.disruption.consolidate_after).map(|(since, after)| since.plus(after));
     let blockers = [
         (node.state != NodeState::Initialized, Blocker::NotInitialized),
         (node.do_not_disrupt, Blocker::NodeDoNotDisrupt),
@@ -258,7 +258,7 @@ fn verdict(node: &Node, pods: &NodePods, pool: Option<&NodePool>, now: Timestamp
         (exhausted || pool.deleting, Blocker::NodePoolBudget),
         (!drifted && pool.replicas.is_some(), Blocker::StaticNodePool),
         (!drifted && pool.disruption.consolidate_after.is_none(), Blocker::ConsolidationDisabled),
-        (!drifted && idle_from.is_some_and(|from| from > now), Blocker::RecentlyChanged),
+        (!drifted && consolidates_at(node, pool).is_some_and(|at| at > now), Blocker::RecentlyChanged),
         (
             reason == DisruptionReason::Underutilized && pool.disruption.policy == ConsolidationPolicy::WhenEmpty,
             Blocker::NotEmpty,

@@ -5,6 +5,7 @@ use crate::input::context::SolveContext;
 use crate::place::pod_groups::is_protected;
 use crate::place::static_pools;
 use plimsoll_model::catalog::CapacityType;
+use plimsoll_model::disruption::consolidates_at;
 use plimsoll_model::index::Id;
 use plimsoll_model::names::label;
 use plimsoll_model::snapshot::{ConsolidationPolicy, DisruptionReason, Node, NodePool, NodeState, Pod, PodState};
@@ -106,8 +107,7 @@ pub(super) fn find<'a>(context: &SolveContext<'a>, removal: &Removal<'a>) -> (Ve
     let mut found = Vec::new();
     for (index, view) in context.nodes.iter_enumerated() {
         let Some(pool) = view.pool else { continue };
-        let idle_at =
-            pool.disruption.consolidate_after.map(|after| view.node.idle_since.map_or(now, |since| since.plus(after)));
+        let idle_at = pool.disruption.consolidate_after.map(|_| consolidates_at(view.node, pool).unwrap_or(now));
         let protected = view.pods.iter().filter(|pod| !pod.terminating).map(|pod| pod.do_not_disrupt_until);
         let moments = protected.chain([view.node.expires, pool.disruption.next_budget_change, idle_at]);
         next = next.into_iter().chain(moments.flatten().filter(|at| *at > now)).min();

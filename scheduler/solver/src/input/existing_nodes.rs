@@ -22,8 +22,8 @@ pub(crate) struct NodeView<'a> {
     pub(crate) pods: PodsOnNode<'a>,
     /// Whether the node accepts new pods.
     pub(crate) open: bool,
-    /// Whether `consolidateAfter` of the node's pool has passed for the node. Always true if the pool has no such
-    /// setting.
+    /// Whether `consolidateAfter` of the node's pool has passed for the node, so that it takes pods of removed nodes.
+    /// Always true if the pool has no such setting. Unlike for its own removal, there is no least time.
     pub(crate) settled: bool,
     /// Whether the node has drifted and is about to be removed: its pool allows that now, and no pod keeps the node
     /// without an end.

@@ -1,5 +1,5 @@
-//! Nodes that a plan keeps: those that the options name, and those whose removal would save little, because
-//! kube-scheduler binds the pods to other nodes than planned.
+//! Nodes that a plan keeps: those that the options name, those whose pods have just changed, and those whose removal
+//! would save little, because kube-scheduler binds the pods to other nodes than planned.
 
 use super::builder::*;
 use crate::{Move, solve_without};
@@ -7,6 +7,7 @@ use plimsoll_model::identity::NodeName;
 use plimsoll_model::plan::PlanOptions;
 use plimsoll_model::snapshot::DisruptionReason::{Drifted, Empty, Expired, Underutilized};
 use plimsoll_model::snapshot::PodState;
+use plimsoll_model::time::Timestamp;
 use std::collections::BTreeMap;
 
 /// The large pod of n1 fits on n2 only, and its small pods fit on n2 and n3. kube-scheduler prefers n2 for each pod, since
@@ -103,4 +104,30 @@ fn a_kept_node_that_has_expired_uses_up_no_budget_and_its_pods_need_no_place() {
     let plan = cluster.plan_by(&keeping("n1"));
     let pods: Vec<&str> = plan.launched_pods().map(|pod| pod.name.as_str()).collect();
     assert_eq!(pods, ["ns/new-0"]);
+}
+
+/// A pod that has gone may be about to get a successor.
+#[test]
+fn a_node_stays_for_three_seconds_after_a_pod_event_although_consolidate_after_is_shorter() {
+    let idle = |milliseconds: i64| Some(Timestamp(NOW.0 - milliseconds));
+    let mut cluster = Cluster::new();
+    cluster.node("n1", "c5.large").idle_since = idle(2999);
+    let plan = cluster.plan();
+    assert_eq!((removed(&plan), plan.next_time), (vec![], Some(Timestamp(NOW.0 + 1))));
+    cluster.snapshot.nodes[0].idle_since = idle(3000);
+    assert_eq!(removed(&cluster.plan()), [("n1", Empty)]);
+    cluster.snapshot.nodes[0].idle_since = idle(0);
+    cluster.snapshot.nodes[0].drifted = Some("AMIDrift".into());
+    assert_eq!(removed(&cluster.plan()), [("n1", Drifted)], "drift does not wait");
+
+    // n2 has room for the pod of n1, also right after it has received another one.
+    let mut cluster = Cluster::new();
+    cluster.node("n1", "c5.xlarge").idle_since = idle(2999);
+    cluster.bound("small", "n1", &shape(500, 1));
+    let other = cluster.node("n2", "c5.xlarge");
+    (other.idle_since, other.do_not_disrupt) = (idle(0), true);
+    cluster.bound("large", "n2", &shape(3000, 4));
+    assert_eq!(removed(&cluster.plan()), []);
+    cluster.snapshot.nodes[0].idle_since = idle(3000);
+    assert_eq!(removed(&cluster.plan()), [("n1", Underutilized)]);
 }

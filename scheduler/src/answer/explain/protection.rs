@@ -4,7 +4,6 @@ use plimsoll_model::disruption::{Obstacle, consolidation_obstacle, drifts_despit
 use plimsoll_model::identity::NodeName;
 use plimsoll_model::plan::{Plan, Termination};
 use plimsoll_model::snapshot::{DisruptionReason, Node, NodePool, Pod, PodState, Snapshot};
-use plimsoll_model::time::Millis;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Nodes named as the ones that use up a disruption budget; there may be hundreds.
@@ -58,7 +57,7 @@ pub fn protected_nodes(snapshot: &Snapshot, plan: &Plan, unprotected: &Plan) -> 
 #[must_use]
 pub fn without_protection(snapshot: &Snapshot) -> Snapshot {
     let mut snapshot = snapshot.clone();
-    snapshot.nodes.iter_mut().for_each(|node| node.do_not_disrupt = false);
+    snapshot.nodes.iter_mut().for_each(|node| (node.do_not_disrupt, node.idle_since) = (false, None));
     // Only these: a pod that changes is copied.
     let protected = snapshot.pods.iter_mut().filter(|pod| pod.do_not_disrupt_until.is_some());
     protected.for_each(|pod| pod.do_not_disrupt_until = None);
@@ -68,7 +67,6 @@ pub fn without_protection(snapshot: &Snapshot) -> Snapshot {
     for pool in &mut snapshot.node_pools {
         pool.disruption.allowed.clear();
         pool.disruption.rollout_limit = None;
-        pool.disruption.consolidate_after = pool.disruption.consolidate_after.map(|_| Millis(0));
     }
     snapshot
 }

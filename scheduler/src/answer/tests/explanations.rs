@@ -161,6 +161,10 @@ fn a_kept_node_names_its_obstacles() {
         "consolidateAfter has not passed, for another 30 s"
     );
     assert_eq!(
+        kept(|it| it.nodes[0].idle_since = Some(Timestamp(NOW.0 - 1000))),
+        "consolidateAfter has not passed, for another 2 s (it counts as 3 s at least)"
+    );
+    assert_eq!(
         kept(|it| it.node_pools[0].disruption.consolidate_after = None),
         "NodePool default never consolidates (consolidateAfter: Never)"
     );
@@ -369,6 +373,14 @@ fn protected_nodes_are_those_that_would_go_without_protection() {
             it.node_pools[0].disruption.allowed = [(DisruptionReason::Empty, 0)].into();
         }),
         "n0 budgets of NodePool default|n1 budgets of NodePool default"
+    );
+    assert_eq!(
+        protected(|it| {
+            it.nodes.truncate(1);
+            it.pods.clear();
+            it.nodes[0].idle_since = Some(NOW);
+        }),
+        "n0 consolidateAfter"
     );
     assert_eq!(
         protected(|it| {

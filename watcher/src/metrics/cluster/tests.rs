@@ -85,6 +85,9 @@ fn each_blocker_is_found() {
     };
     assert_eq!(of_used(changed(NOW.0 - 29_999)), Err(Blocker::RecentlyChanged));
     assert_eq!(of_used(changed(NOW.0 - 30_000)), Ok(DisruptionReason::Underutilized), "consolidateAfter has passed");
+    let at_once = |since: i64| move |s: &mut Snapshot| s.nodes[0].idle_since = Some(Timestamp(since));
+    assert_eq!(of_used(at_once(NOW.0 - 2999)), Err(Blocker::RecentlyChanged), "consolidateAfter is at least 3 s");
+    assert_eq!(of_used(at_once(NOW.0 - 3000)), Ok(DisruptionReason::Underutilized));
     let when_empty = |s: &mut Snapshot| s.node_pools[0].disruption.policy = ConsolidationPolicy::WhenEmpty;
     assert_eq!(of_used(when_empty), Err(Blocker::NotEmpty));
 }
