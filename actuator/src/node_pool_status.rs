@@ -34,7 +34,7 @@ pub struct NodePoolStatus {
     pub cloud_reads: CloudReads,
     /// Instances as EC2 listed them.
     pub instances: ListedInstances,
-    /// Pod events that claims show.
+    /// Pod events that plans may not know.
     pub pod_events: PodEvents,
     /// Recent registration results by pool.
     pub registrations: Registrations,

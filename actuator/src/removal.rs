@@ -66,7 +66,7 @@ pub struct Removals {
     pub writes: Writes,
     /// Outcomes of actions.
     pub outcomes: Outcomes,
-    /// Pod events that claims show.
+    /// Pod events that plans may not know.
     pub pod_events: PodEvents,
     /// Events on objects.
     pub events: Recorder,
@@ -147,7 +147,7 @@ pub fn admit(deps: &Removals, removal: &Termination, replacements: &[ActionId], 
 }
 
 /// The rejection of a consolidation whose plan does not know the last pod event of the node, if it is one. To be asked
-/// as soon as the plan arrives: once the claim shows the event, nothing tells that the plan is older.
+/// as soon as the plan arrives: once the claim has shown the event for a second, nothing tells that the plan is older.
 #[must_use]
 pub fn misses_pod_event(deps: &Removals, removal: &Termination) -> Option<RemovalDecision> {
     let node = &removal.node;

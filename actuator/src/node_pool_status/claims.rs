@@ -104,9 +104,9 @@ async fn reconcile(deps: NodePoolStatus, subject: ClaimWithPool) -> Result<Reque
     let claim = &*subject.claim;
     let now = deps.clock.now();
     let status = claim.status.as_ref();
-    let changed = deps.pod_events.has_new(claim, subject.pods);
+    let changed = deps.pod_events.observe(claim, subject.pods);
     let last = status.and_then(|status| status.last_pod_event_time.as_ref()).map(|time| time.0);
-    let next_event = pod_events::next_write(claim).filter(|next| *next > now);
+    let next_event = pod_events::next_write(claim, subject.pods).filter(|next| *next > now);
     let event = if changed && next_event.is_none() { Some(now) } else { None };
     let pool = subject.pool.as_deref();
     let class = subject.class.as_deref();
@@ -146,8 +146,8 @@ async fn reconcile(deps: NodePoolStatus, subject: ClaimWithPool) -> Result<Reque
         let note = Note::warning(object(claim), reason::FAILED_CONSISTENCY_CHECK, message.as_str());
         deps.events.publish(note.with_cause("capacity").with_long_window());
     }
-    if !changed || event.is_some() {
-        deps.pod_events.shown(claim, subject.pods);
+    if event.is_some() {
+        deps.pod_events.written(claim, deps.clock.now());
     }
     let last = event.or(last);
     let conditions = status.map(|status| status.conditions.clone()).unwrap_or_default();

@@ -38,17 +38,15 @@ pub(super) fn pool_of(deps: &Removals, claim: &NodeClaim, node: &Node) -> Option
 
 /// Whether plans remove nodes of the NodePool for this reason only if no pod has come or gone for a while.
 pub(super) fn counts_pod_events(pool: &NodePool, reason: DisruptionReason) -> bool {
-    let is_consolidation = matches!(reason, DisruptionReason::Empty | DisruptionReason::Underutilized);
-    let at_once = pool.spec.consolidate_after().value().is_some_and(|after| after.is_zero());
-    is_consolidation && !pool.spec.is_static() && !at_once
+    matches!(reason, DisruptionReason::Empty | DisruptionReason::Underutilized) && !pool.spec.is_static()
 }
 
-/// Whether a pod has come to the claim's node or left it, and the claim, from which plans know that, does not show it
-/// yet. An unreadable claim never does.
+/// Whether a pod has come to the claim's node or left it, and plans that arrive now may not know that: the claim did
+/// not show it when they were made. An unreadable claim never does.
 pub(super) fn has_new_pod_event(deps: &Removals, claim: &NodeClaim) -> bool {
     // Events are written for the node that the claim's status names.
     let hash = pods::hash_of_reschedulable(&deps.stores.pods_of(claim));
-    guarded::unreadable(claim).is_none() && deps.pod_events.is_due(claim, hash, deps.clock.now())
+    guarded::unreadable(claim).is_none() && deps.pod_events.is_news(claim, hash, deps.clock.now())
 }
 
 /// When the node of a claim expires, with the jitter of the NodePool that plans have the node in.
@@ -272,9 +270,10 @@ mod tests {
         let after = |after: &str| json!({ "consolidateAfter": after });
         for reason in DisruptionReason::ALL {
             let is_consolidation = matches!(reason, DisruptionReason::Empty | DisruptionReason::Underutilized);
-            assert_eq!(counts(after("1s"), None, reason), is_consolidation, "{reason:?}");
-            assert_eq!(counts(after("Never"), None, reason), is_consolidation, "{reason:?}: changed since the plan");
-            assert!(!counts(after("0s"), None, reason), "{reason:?}: a plan need not know the event");
+            // `Never`: changed since the plan.
+            for time in ["0s", "1s", "Never"] {
+                assert_eq!(counts(after(time), None, reason), is_consolidation, "{reason:?}, {time}");
+            }
             assert!(!counts(after("1s"), Some(1), reason), "{reason:?}: surplus of a static pool");
         }
     }

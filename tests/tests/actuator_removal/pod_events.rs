@@ -125,3 +125,40 @@ async fn a_removal_with_a_replacement_is_rejected_while_the_pod_event_is_written
     let expected = [(rejected, Some(OutcomeReason::Dependency)), (rejected, Some(OutcomeReason::NodeChanged))];
     assert_eq!(results, expected, "launch and removal: {outcomes:?}");
 }
+
+/// The last event was less than ten seconds before, and `consolidateAfter` is 0 s.
+#[tokio::test(start_paused = true)]
+async fn an_empty_node_stays_while_the_end_of_its_pod_is_written_and_a_second_longer() {
+    let spec = json!({"disruption": {"consolidateAfter": "0s"}});
+    let watcher = FakeWatcher::begin(Setup::with_pool(spec)).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"},
+        "spec": {"nodeName": node, "terminationGracePeriodSeconds": 1,
+            "containers": [{"name": "main", "image": "example.com/app:1"}]}});
+    watcher.world.apply_object(&pod).unwrap();
+    watcher.until("the pod runs", MINUTE, |world| world.running_pods() == 1).await;
+    let last_event = |world: &World| {
+        let claim = world.get(ResourceId::NODE_CLAIMS, &claim).unwrap();
+        object::text(&claim, &["status", "lastPodEventTime"]).to_owned()
+    };
+    let (before, event) = (last_event(&watcher.world), Gate::default());
+    assert!(!before.is_empty());
+    let patch = Matcher::of(Verb::Patch, "nodeclaims");
+    let status = Matcher { subresource: Some("status"), name: Some(claim.clone()), ..patch };
+    watcher.world.server().faults().next(1, status, Effect::HoldBefore(event.clone()));
+    watcher.world.delete(ResourceId::PODS, "web").unwrap();
+    watcher.until("the pod is gone", Duration::from_secs(3), |world| world.all(ResourceId::PODS).is_empty()).await;
+    // The ledger knows it by then.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let rejected = (OutcomeStatus::Rejected, Some(OutcomeReason::NodeChanged));
+    let outcome = watcher.remove("r-1", &node, DisruptionReason::Empty, None).await;
+    assert_eq!((outcome.status, outcome.reason), rejected, "the claim does not show the event: {outcome:?}");
+    event.reached(1).await;
+    event.open();
+    watcher.until("the event is written", Duration::from_secs(1), |world| last_event(world) != before).await;
+    let outcome = watcher.remove("r-2", &node, DisruptionReason::Empty, None).await;
+    assert_eq!((outcome.status, outcome.reason), rejected, "the plan may be older: {outcome:?}");
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let outcome = watcher.remove("r-3", &node, DisruptionReason::Empty, None).await;
+    assert_eq!(outcome.status, OutcomeStatus::Accepted, "{outcome:?}");
+}
