@@ -49,12 +49,42 @@ pub(crate) fn is_reschedulable(pod: &Pod) -> bool {
     !pod.is_terminal() && !pod.is_terminating() && !pod.is_static() && !pod.is_daemon()
 }
 
-/// Hash of the pods that must be rescheduled when their node is removed; 0 if there are none. It changes when one
-/// comes, ends or is deleted.
+/// Hash of the pods that keep their node from being empty; 0 if there are none. It changes when one comes, ends or is
+/// deleted, and when one is gone that its StatefulSet then creates again.
 pub(crate) fn hash_of_reschedulable(pods: &[Arc<Pod>]) -> u64 {
-    let uids: BTreeSet<String> = pods.iter().filter(|pod| is_reschedulable(pod)).map(|pod| uid(pod)).collect();
-    if uids.is_empty() {
+    let is_awaited = |pod: &Pod| pod.returns() && pod.is_terminating() && !pod.is_terminal();
+    let counted = pods.iter().filter(|pod| is_reschedulable(pod) || is_awaited(pod));
+    let counted: BTreeSet<(String, bool)> = counted.map(|pod| (uid(pod), pod.is_terminating())).collect();
+    if counted.is_empty() {
         return 0;
     }
-    BuildHasherDefault::<DefaultHasher>::default().hash_one(uids)
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(counted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// The hash of a pod of this owner in this phase, and being deleted since then.
+    fn hash_of(owner: &str, phase: &str, deleted: Option<&str>) -> u64 {
+        let owners = json!([{"apiVersion": "apps/v1", "kind": owner, "name": "o", "uid": "o"}]);
+        let pod = json!({"metadata": {"uid": "u", "ownerReferences": owners, "deletionTimestamp": deleted},
+            "spec": {"nodeName": "n", "containers": []}, "status": {"phase": phase}});
+        hash_of_reschedulable(&[Arc::new(serde_json::from_value(pod).unwrap())])
+    }
+
+    #[test]
+    fn a_pod_that_comes_back_counts_until_it_has_ended() {
+        let deleted = Some("2026-01-05T00:00:00Z");
+        for owner in ["ReplicaSet", "StatefulSet"] {
+            assert_ne!(hash_of(owner, "Running", None), 0);
+            assert_eq!(hash_of(owner, "Succeeded", None), 0);
+        }
+        assert_eq!(hash_of("ReplicaSet", "Running", deleted), 0, "its successor is created already");
+        let ending = hash_of("StatefulSet", "Running", deleted);
+        assert!(ending != 0 && ending != hash_of("StatefulSet", "Running", None));
+        assert_eq!(hash_of("StatefulSet", "Failed", deleted), 0);
+        assert_eq!(hash_of("DaemonSet", "Running", None), 0);
+    }
 }

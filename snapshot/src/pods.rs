@@ -9,7 +9,6 @@ use crate::replicas::Replicas;
 use crate::shapes::{NodeBinding, Shapes, Template};
 use crate::{Extra, Objects, Source, annotations, kube_time, on_demand, requests};
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, PodSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use plimsoll_api::Pod as KubePod;
 use plimsoll_model::identity::{NodeName, PodUid};
 use plimsoll_model::names::{annotation, label};
@@ -289,7 +288,7 @@ pub(crate) fn read(pod: &KubePod, spec: &PodSpec, budgets: &Budgets<'_>, shapes:
         created: kube_time::created(metadata),
         stays_with_node,
         terminating: metadata.deletion_timestamp.is_some(),
-        returns: !stays_with_node && returns(pod),
+        returns: !stays_with_node && pod.returns(),
         do_not_disrupt_until: pod.protected_until().map(kube_time::moment),
         eviction_cost_milli: eviction_cost(pod, &shape),
         pod_disruption_budgets: covering(pod, budgets),
@@ -310,13 +309,6 @@ fn uid(pod: &KubePod) -> PodUid {
 
 pub(crate) fn stays_with_node(pod: &KubePod) -> bool {
     pod.is_static() || pod.is_daemon()
-}
-
-/// Whether the pod's owner recreates it under the same name.
-fn returns(pod: &KubePod) -> bool {
-    let is_stateful_set =
-        |owner: &OwnerReference| owner.kind == "StatefulSet" && owner.api_version.starts_with("apps/");
-    pod.owners.iter().any(is_stateful_set)
 }
 
 /// Until when `karpenter.sh/do-not-disrupt` protects the pod.

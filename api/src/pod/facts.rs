@@ -4,6 +4,7 @@ use crate::duration::parse_go;
 use crate::{Pod, PodPhase};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Taint as KubeTaint, Toleration as KubeToleration};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use plimsoll_model::names::{annotation, taint};
 use plimsoll_model::taints::{Taint, TaintEffect, Toleration, TolerationOperator};
 use std::sync::LazyLock;
@@ -36,6 +37,14 @@ impl Pod {
     #[must_use]
     pub fn is_daemon(&self) -> bool {
         self.is_owned_by("DaemonSet")
+    }
+
+    /// Whether a StatefulSet owns the pod. It creates the pod again under the same name once the pod is gone.
+    #[must_use]
+    pub fn returns(&self) -> bool {
+        let is_stateful_set =
+            |owner: &OwnerReference| owner.kind == "StatefulSet" && owner.api_version.starts_with("apps/");
+        self.owners.iter().any(is_stateful_set)
     }
 
     fn is_owned_by(&self, kind: &str) -> bool {
