@@ -79,6 +79,12 @@ impl Clock {
         counted.checked_add(SignedDuration::from_millis(ahead)).unwrap_or(Timestamp::MAX)
     }
 
+    /// What the machine's clock shows, with all its steps at once; `None` in simulations and tests.
+    #[must_use]
+    pub fn of_machine(&self) -> Option<Timestamp> {
+        matches!(self.steps, Steps::OfMachine(_)).then(Timestamp::now)
+    }
+
     /// Current time in milliseconds since the Unix epoch.
     #[must_use]
     pub fn now_millis(&self) -> i64 {

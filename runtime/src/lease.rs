@@ -1,7 +1,7 @@
 //! Leader election by a Kubernetes Lease.
 //!
 //! A Lease alone does not fence: a leader must check [`LeaseGuard::outlives`] before each side effect. Expiry depends
-//! only on the local monotonic clock and on how long the Lease has been unchanged; clocks of other machines are never
+//! only on the clocks of this machine and on how long the Lease has been unchanged; clocks of other machines are never
 //! compared.
 
 use std::{sync::Arc, time::Duration};
@@ -24,7 +24,7 @@ mod config;
 mod guard;
 
 pub use config::{LeaseConfig, LeaseError};
-use guard::TransitionCount;
+use guard::{Moment, TransitionCount};
 pub use guard::{LeaseGuard, LeaseState};
 
 /// Timeout of a single request for the Lease. Two requests fit into the renew deadline; the timeout also ends the
@@ -164,7 +164,7 @@ impl Election {
             return Ok(false);
         }
         let spec = current.spec.clone().unwrap_or_default();
-        let sent = Instant::now();
+        let sent = Moment::now(self.clock);
         let wanted = guard.count.borrow().wanted;
         let renewed = LeaseSpec {
             renew_time: Some(MicroTime(self.clock.now())),
@@ -176,8 +176,8 @@ impl Election {
         let written = self.write(Lease { spec: Some(renewed), ..current }).await?;
         self.observe(written);
         guard.count.send_modify(|count| count.written = wanted);
-        *guard.valid_until.lock() = sent + self.config.duration;
-        self.leading = Some((guard.clone(), sent));
+        *guard.end.lock() = self.end_of_lease(sent);
+        self.leading = Some((guard.clone(), sent.monotonic));
         Ok(true)
     }
 
@@ -206,7 +206,7 @@ impl Election {
             self.publish(LeaseState::Following { holder, epoch: epoch(&spec) });
             return Ok(());
         }
-        let sent = Instant::now();
+        let sent = Moment::now(self.clock);
         let taken = LeaseSpec { lease_transitions: self.next_transitions(), ..self.taken() };
         let written = self.write(Lease { spec: Some(taken), ..current }).await?;
         self.lead(written, sent, since + old_duration + self.config.max_call_deadline);
@@ -216,12 +216,12 @@ impl Election {
     /// Creates the Lease. If it was deleted, its last leader may not know this yet: the new leader waits for its lease
     /// and its longest call as if the Lease had expired, and continues the transition count.
     async fn recreate(&mut self) -> Result<(), String> {
-        let sent = Instant::now();
+        let sent = Moment::now(self.clock);
         let spec = LeaseSpec { lease_transitions: self.next_transitions(), ..self.taken() };
         let metadata = ObjectMeta { name: Some(self.config.name.clone()), ..ObjectMeta::default() };
         let created = self.create(Lease { metadata, spec: Some(spec) }).await?;
         let wait = if self.highest.is_some() { self.longest_term() } else { Duration::ZERO };
-        self.lead(created, sent, sent + wait);
+        self.lead(created, sent, sent.monotonic + wait);
         Ok(())
     }
 
@@ -235,7 +235,12 @@ impl Election {
         transitions(self.highest.map_or(0, |highest| highest.saturating_add(1)))
     }
 
-    fn lead(&mut self, lease: Lease, sent: Instant, quarantine_until: Instant) {
+    /// The end of a lease whose renewal was sent then. [`LeaseConfig`] has no duration that is too long to add.
+    fn end_of_lease(&self, sent: Moment) -> Moment {
+        sent.after(self.config.duration).unwrap_or(sent)
+    }
+
+    fn lead(&mut self, lease: Lease, sent: Moment, quarantine_until: Instant) {
         let epoch = lease.spec.as_ref().map(epoch).unwrap_or_default();
         let first_known = self.highest.is_none();
         self.observe(lease);
@@ -244,13 +249,14 @@ impl Election {
             epoch,
             first_known,
             quarantine_until,
-            unknown_leader_until: sent + self.longest_term(),
-            valid_until: Arc::new(Mutex::new(sent + self.config.duration)),
+            unknown_leader_until: sent.monotonic + self.longest_term(),
+            end: Arc::new(Mutex::new(self.end_of_lease(sent))),
+            clock: self.clock,
             count: watch::Sender::new(TransitionCount { wanted: epoch, written: epoch }),
             lost: CancellationToken::new(),
         };
         tracing::info!(lease = %self.config.name, epoch, "leading");
-        self.leading = Some((guard.clone(), sent));
+        self.leading = Some((guard.clone(), sent.monotonic));
         self.state.send_replace(LeaseState::Leading(guard));
     }
 

@@ -1,5 +1,7 @@
 //! State of the election from the view of one candidate, and the permission to act as leader.
 
+use crate::clock::Clock;
+use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,6 +48,34 @@ pub(super) struct TransitionCount {
     pub(super) written: u64,
 }
 
+/// A time by both clocks of the machine. The monotonic clock does not advance while the machine is suspended, and the
+/// wall clock may be set back.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moment {
+    pub(super) monotonic: Instant,
+    /// `None` in simulations.
+    wall: Option<Timestamp>,
+}
+
+impl Moment {
+    pub(super) fn now(clock: Clock) -> Self {
+        Self { monotonic: Instant::now(), wall: clock.of_machine() }
+    }
+
+    /// This much later; `None` if the monotonic clock never shows it.
+    pub(super) fn after(self, by: Duration) -> Option<Self> {
+        let signed = SignedDuration::try_from(by).unwrap_or(SignedDuration::MAX);
+        let wall = self.wall.map(|wall| wall.checked_add(signed).unwrap_or(Timestamp::MAX));
+        Some(Self { monotonic: self.monotonic.checked_add(by)?, wall })
+    }
+
+    /// Whether it is before `other` by each clock.
+    fn is_before(self, other: Self) -> bool {
+        let is_over = self.wall.zip(other.wall).is_some_and(|(wall, other)| wall >= other);
+        !is_over && self.monotonic < other.monotonic
+    }
+}
+
 /// Permission to act as leader during one epoch. Clones refer to the same lease.
 #[derive(Clone, Debug)]
 pub struct LeaseGuard {
@@ -54,7 +84,8 @@ pub struct LeaseGuard {
     pub(super) first_known: bool,
     pub(super) quarantine_until: Instant,
     pub(super) unknown_leader_until: Instant,
-    pub(super) valid_until: Arc<Mutex<Instant>>,
+    pub(super) end: Arc<Mutex<Moment>>,
+    pub(super) clock: Clock,
     pub(super) count: watch::Sender<TransitionCount>,
     pub(super) lost: CancellationToken,
 }
@@ -107,11 +138,11 @@ impl LeaseGuard {
 
     /// Whether the lease is still held at the end of a call that begins now and takes at most `deadline`. Check before
     /// each side effect. The lease is counted from *before* the last successful renewal was sent, so that it expires
-    /// here first.
+    /// here first. It also ends while the machine is suspended.
     #[must_use]
     pub fn outlives(&self, deadline: Duration) -> bool {
-        !self.lost.is_cancelled()
-            && Instant::now().checked_add(deadline).is_some_and(|end| end < *self.valid_until.lock())
+        let is_in_time = |end: Moment| end.is_before(*self.end.lock());
+        !self.lost.is_cancelled() && Moment::now(self.clock).after(deadline).is_some_and(is_in_time)
     }
 
     /// Resolves once the lease is lost or released.
@@ -124,5 +155,26 @@ impl LeaseGuard {
     #[must_use]
     pub fn quarantine_until(&self) -> Instant {
         self.quarantine_until
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_ends_while_the_machine_is_suspended() {
+        let start = Instant::now();
+        let at = |monotonic: u64, wall: Option<i64>| Moment {
+            monotonic: start + Duration::from_secs(monotonic),
+            wall: wall.map(|seconds| Timestamp::from_second(1_000 + seconds).unwrap()),
+        };
+        let end = at(0, Some(0)).after(Duration::from_secs(15)).unwrap();
+        let outlives = |now: Moment| now.after(Duration::from_secs(5)).unwrap().is_before(end);
+        assert!(outlives(at(9, Some(9))) && !outlives(at(10, Some(10))));
+        assert!(!outlives(at(1, Some(60))), "the machine was suspended for a minute");
+        assert!(outlives(at(1, Some(-60))) && !outlives(at(10, Some(-60))), "its wall clock was set back");
+        assert!(outlives(at(9, None)) && !outlives(at(10, None)), "a simulation");
+        assert!(at(0, Some(0)).after(Duration::MAX).is_none());
     }
 }
