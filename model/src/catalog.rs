@@ -206,8 +206,9 @@ impl InstanceType {
         for (name, amount) in self.overhead.iter() {
             allocatable.set(name, allocatable.get(name).saturating_sub(amount).max(0));
         }
-        let huge_pages: i64 =
-            self.capacity.iter().filter(|(name, _)| name.starts_with("hugepages-")).map(|(_, amount)| amount).sum();
+        let huge_pages = self.capacity.iter().filter(|(name, _)| name.starts_with("hugepages-"));
+        // A NodeOverlay may define any amounts.
+        let huge_pages = huge_pages.map(|(_, amount)| amount).fold(0, i64::saturating_add);
         if huge_pages > 0 {
             allocatable.set("memory", allocatable.get("memory").saturating_sub(huge_pages).max(0));
         }

@@ -37,6 +37,8 @@ fn allocatable_is_capacity_minus_overhead_and_huge_pages() {
     candidate.overhead.set("cpu", 5_000);
     candidate.capacity.set("hugepages-2Mi", 5_000);
     assert_eq!((candidate.allocatable().get("cpu"), candidate.allocatable().get("memory")), (0, 0));
+    candidate.capacity.set("hugepages-1Gi", i64::MAX);
+    assert_eq!(candidate.allocatable().get("memory"), 0, "they do not fit into a number together");
 }
 
 #[test]
