@@ -197,7 +197,9 @@ impl Ledger {
         }
         for budget in facts.evictions.keys() {
             let allowed = facts.disruptions_allowed.get(budget).copied().unwrap_or(0);
-            let admitted: u32 = self.other_removals(&facts.claim).filter_map(|other| other.evictions.get(budget)).sum();
+            let others = self.other_removals(&facts.claim).filter_map(|other| other.evictions.get(budget));
+            // The numbers are from annotations, which others may have written.
+            let admitted = others.fold(0_u32, |sum, count| sum.saturating_add(*count));
             if admitted >= allowed {
                 return Err(Rejection::NoDisruptionRoom(budget.clone()));
             }

@@ -61,7 +61,7 @@ impl Ledger {
     #[must_use]
     pub fn free_in_reservation(&self, id: &str) -> i64 {
         let free = self.reservations.0.get(id).map_or(0, |count| i64::from(count.free));
-        free - self.held(&reservation_resource(id))
+        free.saturating_sub(self.held(&reservation_resource(id)))
     }
 
     /// Instances of a reservation that no other launch holds: an earlier attempt of `action` does not count.
@@ -69,11 +69,12 @@ impl Ledger {
     pub fn free_in_reservation_for(&self, action: &ActionId, id: &str) -> i64 {
         let resource = reservation_resource(id);
         let own = self.claims.values().filter(|claim| claim.action.as_ref() == Some(action));
-        self.free_in_reservation(id) + own.map(|claim| claim.counted.get(&resource)).sum::<i64>()
+        own.map(|claim| claim.counted.get(&resource)).fold(self.free_in_reservation(id), i64::saturating_add)
     }
 
+    /// The amounts are from annotations, which others may have written.
     fn held(&self, resource: &str) -> i64 {
-        self.claims.values().map(|claim| claim.counted.get(resource)).sum()
+        self.claims.values().map(|claim| claim.counted.get(resource)).fold(0, i64::saturating_add)
     }
 
     /// Whether each reservation of `reserve` has a free instance that no other launch holds.
@@ -91,8 +92,9 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::{Admission, PoolFacts};
+    use crate::ledger::{Admission, ClaimSeed, PoolFacts, reserved_text};
     use plimsoll_model::identity::NodePoolName;
+    use plimsoll_model::names::annotation;
 
     const NOW: Timestamp = Timestamp(1_000);
 
@@ -133,6 +135,23 @@ mod tests {
         ledger.set_reservation("cr-1", 3, NOW);
         ledger.set_reservation("cr-2", 1, NOW.plus(VALID));
         assert_eq!(ledger.capacity_reservations(), [ReservationCount { id: "cr-2".to_owned(), free: 1 }]);
+    }
+
+    #[test]
+    fn amounts_that_nobody_admitted_do_no_harm() {
+        let half = reserved_text(&Resources::from([(reservation_resource("cr-1").as_str(), 1 << 62)]));
+        let forged = ["a", "b"].map(|name| ClaimSeed {
+            name: name.to_owned(),
+            annotations: BTreeMap::from([
+                (annotation::RESERVED.to_owned(), half.clone()),
+                (annotation::ACTION_ID.to_owned(), name.to_owned()),
+            ]),
+            ..ClaimSeed::default()
+        });
+        let (mut ledger, problems) = Ledger::from_claims(1, &forged);
+        assert_eq!(problems, []);
+        ledger.set_reservation("cr-1", 1, NOW);
+        assert!(ledger.free_in_reservation("cr-1") < 0 && ledger.free_in_reservation_for(&"a".into(), "cr-1") <= 1);
     }
 
     #[test]

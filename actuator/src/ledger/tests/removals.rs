@@ -167,6 +167,20 @@ fn evictions_that_are_over_leave_the_disruption_budget_to_other_removals() {
     assert!(ledger.removal("a").unwrap().evictions.is_empty());
 }
 
+/// They are in an annotation, which others may have written.
+#[test]
+fn numbers_of_evictions_that_nobody_admitted_do_no_harm() {
+    let mut ledger = ledger_of(&[seed("a"), seed("b"), seed("c"), seed("d")]);
+    let context = plan(&ledger, 1);
+    for node in ["a", "b"] {
+        let most = RemovalFacts { evictions: [("ns/pdb".to_owned(), u32::MAX)].into(), ..none(node) };
+        claim_of(&ledger.admit_removal(&removal(node, DisruptionReason::Expired), &[], &context, &most));
+    }
+    let allowed = RemovalFacts { disruptions_allowed: [("ns/pdb".to_owned(), 9)].into(), ..facts("c", "d", 0) };
+    let answer = ledger.admit_removal(&removal("c", DisruptionReason::Drifted), &[], &context, &allowed);
+    assert_eq!(rejection(answer), Rejection::NoDisruptionRoom("ns/pdb".to_owned()));
+}
+
 #[test]
 fn a_new_leader_gives_the_same_answer_for_a_removal_that_was_admitted() {
     let mut before = ledger_of(&[seed("a")]);
