@@ -72,13 +72,17 @@ pub(super) async fn report_pause(deps: PausedStatus, stop: CancellationToken) {
     }
 }
 
+/// Writes the conditions that differ. A NodePool that cannot be written keeps no other from its condition.
+///
+/// # Errors
+/// A condition was not written.
 async fn write_conditions(deps: &PausedStatus) -> Result<(), WriteError> {
     let pause = deps.fence.paused();
     if pause.as_deref() == Some(UNKNOWN) {
         return Ok(());
     }
     let intent = deps.unexecuted.latest.borrow().clone();
-    let now = deps.clock.now();
+    let (now, mut failure) = (deps.clock.now(), None);
     for pool in deps.stores.pools.state() {
         let message = pause.as_ref().map(|reason| message(reason, intent.as_ref(), &pool.name_any()));
         let change = |pool: &mut NodePool| {
@@ -93,11 +97,13 @@ async fn write_conditions(deps: &PausedStatus) -> Result<(), WriteError> {
             }
         };
         let condition = pool.status.as_ref().and_then(|status| condition::get(&status.conditions, PAUSED));
-        if condition.is_some() || message.is_some() {
-            deps.writes.update(pool.as_ref(), ObjectPart::Notice, change).await?;
+        if (condition.is_some() || message.is_some())
+            && let Err(error) = deps.writes.update(pool.as_ref(), ObjectPart::Notice, change).await
+        {
+            failure.get_or_insert(error);
         }
     }
-    Ok(())
+    failure.map_or(Ok(()), Err)
 }
 
 fn message(reason: &str, intent: Option<&Intent>, pool: &str) -> String {

@@ -8,7 +8,7 @@ use plimsoll_sim::cloud::{Action, Call};
 use plimsoll_sim::plimsoll::Options;
 use plimsoll_sim::world::World;
 use plimsoll_tests::fake_watcher::{FakeWatcher, wanted};
-use plimsoll_tests::{HOUR, MINUTE, Setup, TestCluster, instance_of};
+use plimsoll_tests::{HOUR, MINUTE, Setup, TestCluster, instance_of, node_pool};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +35,7 @@ async fn karpenter_leads(cluster: &Arc<TestCluster>) -> AbortHandle {
     renewals.abort_handle()
 }
 
-/// Message of the pool's condition Paused.
+/// Message of the condition Paused of the pool `default`.
 fn paused(world: &World) -> Option<String> {
     let pool = world.get(ResourceId::NODE_POOLS, "default").unwrap();
     let conditions = object::items(&pool, &["status", "conditions"]);
@@ -134,6 +134,21 @@ async fn while_the_lease_cannot_be_read_the_last_read_counts() {
     faults.always(reads, Effect::internal_error());
     tokio::time::sleep(MINUTE).await;
     assert!(paused(&watcher.world).is_some(), "it was held");
+}
+
+/// For example since a webhook refuses it.
+#[tokio::test(start_paused = true)]
+async fn a_pool_that_cannot_be_written_keeps_no_other_from_its_condition() {
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    // It is the first by name.
+    watcher.world.apply_object(&node_pool("blocked", &json!({}))).unwrap();
+    let name = Some("blocked".to_owned());
+    let status = Matcher { subresource: Some("status"), name, ..Matcher::of(Verb::Patch, "nodepools") };
+    watcher.world.server().faults().always(status, Effect::internal_error());
+    hold(&watcher.world);
+    watcher.until("the pool has the condition Paused", MINUTE, |world| paused(world).is_some()).await;
+    watcher.world.apply_object(&held(&watcher.world, "")).unwrap();
+    watcher.until("the condition is cleared", 3 * MINUTE, |world| paused(world).is_none()).await;
 }
 
 /// Messages of the shadow reports about the pool.
