@@ -14,6 +14,7 @@ mod terminate;
 mod writes;
 
 pub use cloud_calls::CloudCalls;
+pub(crate) use cloud_calls::delete_each;
 pub use cloud_reads::CloudReads;
 pub(crate) use rate_limiter::Action;
 pub use rate_limiter::RateLimiter;

@@ -10,6 +10,36 @@ use crate::ports::{
 };
 use tokio::time::Instant;
 
+/// Deletes resources one by one, so that each call stays within its timeout, and one that cannot be deleted keeps no
+/// other.
+///
+/// # Errors
+/// A resource was not deleted. After an error that says nothing about the resource, the rest is not tried.
+pub(crate) async fn delete_each<'names, Work>(
+    names: &'names [String],
+    delete: impl Fn(&'names String) -> Work,
+) -> Result<(), WriteError>
+where
+    Work: Future<Output = Result<(), WriteError>>,
+{
+    let mut failure = None;
+    for name in names {
+        match delete(name).await {
+            Ok(()) => {}
+            Err(error) if concerns_all_calls(&error) => return Err(error),
+            Err(error) => {
+                failure.get_or_insert(error);
+            }
+        }
+    }
+    failure.map_or(Ok(()), Err)
+}
+
+/// Whether the next call would fail, too.
+fn concerns_all_calls(error: &WriteError) -> bool {
+    error.concerns_all_writes() || matches!(error, WriteError::Cloud(error) if error.is_transient())
+}
+
 /// Cloud calls of one term of leadership, fenced and rate limited. Clones share the ports.
 #[derive(Clone)]
 pub struct CloudCalls {

@@ -2,7 +2,7 @@
 
 use crate::clock::Timestamped;
 use crate::fencing::NotAllowed;
-use crate::io::{CloudCalls, CloudReads, WriteError};
+use crate::io::{CloudCalls, CloudReads, WriteError, delete_each};
 use crate::pacing::interval_passed;
 use crate::ports::{CloudError, LaunchTemplate, LaunchTemplateFilter, LaunchTemplateSpec, Tags};
 use crate::settings::Settings;
@@ -199,14 +199,15 @@ pub(crate) async fn delete_of_class(deps: &LaunchTemplates, node_class: &str) ->
     delete(deps, &names).await
 }
 
-/// Deletes templates one by one, so that each call stays within its timeout.
+/// Deletes templates by name.
 async fn delete(deps: &LaunchTemplates, names: &[String]) -> Result<(), WriteError> {
-    for name in names {
+    delete_each(names, |name| async move {
         deps.cloud.delete_launch_template(name).await?;
         deps.templates.forget(std::slice::from_ref(name));
         tracing::info!(%name, "deleted an unused launch template");
-    }
-    Ok(())
+        Ok::<_, WriteError>(())
+    })
+    .await
 }
 
 /// Templates that a stored request names, since the request may be sent again byte for byte (safety rule 3).

@@ -141,28 +141,28 @@ async fn reconcile(
 async fn collect_profiles(deps: &NodeClasses, stop: &CancellationToken) {
     let mut last_used: BTreeMap<String, Instant> = BTreeMap::new();
     while interval_passed(stop, PROFILES_PERIOD).await {
-        let used = used_profiles(deps);
-        let now = Instant::now();
-        last_used.extend(used.iter().map(|name| (name.clone(), now)));
-        let result = async {
-            let unused = profile::unused(deps, &used).await?;
-            // A profile that was never seen in use may be a former leader's: its protection starts now.
-            let protected =
-                |name: &String| now.duration_since(*last_used.get(name).unwrap_or(&now)) < PROFILE_PROTECTED;
-            let (retained, gone): (Vec<String>, Vec<String>) = unused.into_iter().partition(protected);
-            profile::delete(deps, &gone).await?;
-            Ok::<_, WriteError>((retained, gone))
-        };
-        match result.await {
-            Ok((retained, gone)) => {
-                for name in retained {
-                    last_used.entry(name).or_insert(now);
-                }
-                last_used.retain(|name, _| !gone.contains(name));
-            }
-            Err(error) => tracing::warn!(%error, "unused instance profiles not deleted, retrying"),
+        if let Err(error) = delete_unused_profiles(deps, &mut last_used).await {
+            tracing::warn!(%error, "unused instance profiles not deleted, retrying");
         }
     }
+}
+
+/// Deletes the profiles whose last use is long ago.
+async fn delete_unused_profiles(
+    deps: &NodeClasses,
+    last_used: &mut BTreeMap<String, Instant>,
+) -> Result<(), WriteError> {
+    let (used, now) = (used_profiles(deps), Instant::now());
+    last_used.extend(used.iter().map(|name| (name.clone(), now)));
+    let unused = profile::unused(deps, &used).await?;
+    last_used.retain(|name, _| used.contains(name) || unused.contains(name));
+    // A profile that was never seen in use may be a former leader's: its protection starts now.
+    for name in &unused {
+        last_used.entry(name.clone()).or_insert(now);
+    }
+    let is_over = |name: &&String| last_used.get(*name).is_some_and(|at| now.duration_since(*at) >= PROFILE_PROTECTED);
+    let gone: Vec<String> = unused.iter().filter(is_over).cloned().collect();
+    profile::delete(deps, &gone).await
 }
 
 /// Profiles of classes, and profiles that claims were launched with.

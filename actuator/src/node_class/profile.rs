@@ -1,6 +1,6 @@
 //! Instance profiles: the user's, or one created for the class's role.
 
-use crate::io::WriteError;
+use crate::io::{WriteError, delete_each};
 use crate::node_class::controller::NodeClasses;
 use crate::ports::{CloudError, InstanceProfile, Tags};
 use crate::settings::Settings;
@@ -137,11 +137,12 @@ pub(super) async fn unused(deps: &NodeClasses, used: &BTreeSet<String>) -> Resul
 
 /// Deletes profiles by name.
 pub(super) async fn delete(deps: &NodeClasses, names: &[String]) -> Result<(), WriteError> {
-    for name in names {
+    delete_each(names, |name| async move {
         deps.cloud.delete_profile(name).await?;
         tracing::info!(%name, "deleted an instance profile");
-    }
-    Ok(())
+        Ok::<_, WriteError>(())
+    })
+    .await
 }
 
 #[cfg(test)]

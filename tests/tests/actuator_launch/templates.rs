@@ -86,6 +86,29 @@ async fn templates_of_ours_are_deleted_a_quarter_of_an_hour_after_their_last_use
     assert_eq!(statuses(&outcomes), [Accepted, Launched], "{outcomes:?}");
 }
 
+/// The right to delete a template depends on its tags, which somebody may have changed.
+#[tokio::test(start_paused = true)]
+async fn a_template_that_cannot_be_deleted_keeps_no_other() {
+    let (watcher, catalog, position) = begin().await;
+    watcher.execute(plan(position, vec![launch(&catalog, "a-1", &["m6i.large"], "p-1")])).await.unwrap();
+    watcher.settled(1).await;
+    let ours: BTreeSet<String> = watcher.world.ec2.with(|cloud, _| {
+        let all = LaunchTemplateFilter { tags: Tags::new() };
+        let first = cloud.list_launch_templates(&all).remove(0).name;
+        let spec = cloud.launch_template(&first).cloned().unwrap();
+        cloud.ensure_launch_template(&LaunchTemplateSpec { name: format!("{first}-other"), ..spec });
+        cloud.list_launch_templates(&all).into_iter().map(|template| template.name).collect()
+    });
+    let denied = Effect::Refuse(CloudError::Denied { message: "not allowed".to_owned() });
+    watcher.world.ec2.faults(|faults| faults.inject(Action::DeleteLaunchTemplates, denied, u32::MAX));
+    tokio::time::sleep(30 * MINUTE).await;
+    let tried: BTreeSet<String> = watcher.world.ec2.read(|cloud, _| {
+        let deletions = cloud.log.iter().filter(|call| call.action == Action::DeleteLaunchTemplates);
+        deletions.map(|call| call.about.clone()).collect()
+    });
+    assert!(ours.len() > 1 && tried == ours, "{tried:?}");
+}
+
 /// RequestLimitExceeded, and a template that Describe does not return yet.
 #[tokio::test(start_paused = true)]
 async fn a_template_that_ec2_cannot_give_yet_fails_no_launch_and_pauses_no_pool() {
