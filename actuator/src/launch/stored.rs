@@ -1,6 +1,6 @@
 //! Checks a stored launch request against the cluster before it is sent again. A request is an annotation of a
 //! NodeClaim: without the check, the right to create NodeClaims would be the right to launch any image with the node's
-//! role.
+//! role, and any number of instances.
 
 use super::{LaunchGroup, record};
 use crate::ports::FleetRequest;
@@ -10,13 +10,18 @@ use std::collections::BTreeSet;
 /// Prefix of the names of launch templates.
 const TEMPLATE_PREFIX: &str = "karpenter.k8s.aws/";
 
-/// Why the request of a group must not be sent, if its node class does not select what the request names. The
-/// instances that an earlier request may have launched are then looked up by tag.
+/// Why the request of a group must not be sent, if its node class does not select what the request names, or if it is
+/// not for as many instances as the group has claims. The instances that an earlier request may have launched are then
+/// looked up by tag.
 pub(super) fn check(group: &LaunchGroup, request: &FleetRequest, class: Option<&EC2NodeClass>) -> Result<(), String> {
     let name = group.claims.values().next().map(|claim| claim.spec.node_class_ref.name.as_str());
     let class = class.ok_or_else(|| format!("node class {} is gone", name.unwrap_or_default()))?;
     if let Some(claim) = group.claims.values().find(|it| Some(it.spec.node_class_ref.name.as_str()) != name) {
         return Err(format!("claim {} has another node class than the rest of its group", record::name(claim)));
+    }
+    let (instances, size) = (request.total_target_capacity, group.key.size);
+    if instances != size {
+        return Err(format!("it requests {instances} instances, for a group of {size}"));
     }
     let status = class.status.as_ref().ok_or("the node class has no status")?;
     let images: BTreeSet<&str> = status.amis.iter().map(|image| image.id.as_str()).collect();
@@ -66,6 +71,7 @@ mod tests {
         LaunchGroup { key, claims: claims.collect(), held: BTreeMap::new(), cycle_id: "c".to_owned() }
     }
 
+    /// A request for two instances.
     fn request(change: impl FnOnce(&mut LaunchTemplateConfig)) -> FleetRequest {
         let way = |zone: &str, subnet: Option<&str>| Override {
             instance_type: "m.large".to_owned(),
@@ -110,5 +116,8 @@ mod tests {
         refused(&two, &image, Some(&class()), "the node class does not select image ami-2");
         let subnet = request(|config| config.overrides[1].subnet_id = Some("subnet-3".to_owned()));
         refused(&two, &subnet, Some(&class()), "the node class does not select subnet subnet-3");
+        let (one, many) = (group(&["class"]), FleetRequest { total_target_capacity: 200, ..request(|_| ()) });
+        refused(&one, &ours, Some(&class()), "it requests 2 instances, for a group of 1");
+        refused(&two, &many, Some(&class()), "it requests 200 instances, for a group of 2");
     }
 }
