@@ -15,6 +15,8 @@ use plimsoll_model::names::TERMINATION_FINALIZER;
 use serde_json::{Value, json};
 use std::borrow::Cow;
 
+/// VolumeAttachments per page, of a few kilobytes each.
+const PAGE_SIZE: u32 = 1000;
 /// Attempts for an object that others write as well (kubelets, other controllers). Each is based on a newer version.
 const MAX_TRIES: u32 = 5;
 
@@ -279,10 +281,20 @@ impl Writes {
         self.read(&Api::namespaced(self.client.clone(), namespace), name).await
     }
 
-    /// All VolumeAttachments, read live.
-    pub(crate) async fn list_attachments(&self) -> Result<Vec<VolumeAttachment>, WriteError> {
+    /// The Node and the PersistentVolume of each VolumeAttachment, read live. In pages with a timeout each: a large
+    /// cluster has tens of thousands.
+    pub(crate) async fn list_attached_volumes(&self) -> Result<Vec<(String, String)>, WriteError> {
         let api: Api<VolumeAttachment> = Api::all(self.client.clone());
-        Ok(self.fence.run(CLUSTER_CALL, api.list(&ListParams::default())).await??.items)
+        let (mut attached, mut page) = (Vec::new(), ListParams::default().limit(PAGE_SIZE));
+        loop {
+            let list = self.fence.run(CLUSTER_CALL, api.list(&page)).await??;
+            let specs = list.items.into_iter().map(|attachment| attachment.spec);
+            attached.extend(specs.filter_map(|spec| Some((spec.node_name, spec.source.persistent_volume_name?))));
+            match list.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => page = page.continue_token(&token),
+                None => return Ok(attached),
+            }
+        }
     }
 
     /// The pods bound to a node, read live. Fails if one is unreadable: a removal must not take the node for empty.

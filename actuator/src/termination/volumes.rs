@@ -63,12 +63,9 @@ impl Volumes {
 }
 
 async fn list(deps: &Termination) -> Result<ByNode, WriteError> {
-    let list = deps.writes.list_attachments().await?;
     let mut by_node = ByNode::new();
-    for attachment in list {
-        if let Some(volume) = attachment.spec.source.persistent_volume_name {
-            by_node.entry(attachment.spec.node_name).or_default().insert(volume);
-        }
+    for (node, volume) in deps.writes.list_attached_volumes().await? {
+        by_node.entry(node).or_default().insert(volume);
     }
     Ok(by_node)
 }

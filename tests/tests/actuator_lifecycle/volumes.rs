@@ -83,6 +83,25 @@ async fn nodes_share_lists_of_attached_volumes_that_take_long() {
     assert!((1..=4).contains(&count), "{count} lists");
 }
 
+/// In a large cluster, one call for all of them would never end in time.
+#[tokio::test(start_paused = true)]
+async fn attached_volumes_are_listed_in_pages() {
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
+    (0..1000).for_each(|number| attach(&watcher.world, &format!("a-{number}"), "elsewhere"));
+    attach(&watcher.world, "v", &node);
+    watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    let waits = |world: &World| {
+        let claim = world.get(ResourceId::NODE_CLAIMS, &claim);
+        let condition = claim.and_then(|claim| object::condition(&claim, "VolumesDetached").cloned());
+        condition.is_some_and(|it| it["message"] == "volumes still attached: v")
+    };
+    watcher.until("the volume on the second page is waited for", MINUTE, waits).await;
+    let requests = watcher.world.server().audit();
+    let pages = requests.iter().filter(|it| it.verb == Verb::List && it.resource == ResourceId::VOLUME_ATTACHMENTS);
+    assert!(pages.count() > 1);
+}
+
 /// Nothing on the node keeps the volume, so it is being detached.
 #[tokio::test(start_paused = true)]
 async fn a_volume_of_a_pod_that_has_ended_is_waited_for() {
