@@ -78,6 +78,7 @@ Examples:
   plimsoll plan                                for the cluster that kubectl talks to
   plimsoll plan -f manifests/                  for manifests
   plimsoll plan --without-node ip-10-0-12-34.ec2.internal --more deployment/shop/web=5
+  plimsoll plan --without-zone us-east-1a      as if this zone were gone
   plimsoll plan -f nodepools.yaml -f workloads.yaml --catalog catalog.json -o json
   plimsoll plan -f manifests/ --server scheduler.example:9452
   plimsoll plan -f manifests/ -o request \\

@@ -71,6 +71,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, CommandError> {
     let Arguments { filename, cluster, catalog, now, .. } = arguments;
     let (question, namespace) = input::read(filename, cluster, catalog, *now)?;
     let mut question = arguments.policies.with(question);
+    let is_table = arguments.output == Format::Table;
+    let present = if is_table { arguments.assumptions.present(&question) } else { None };
     let assumed = arguments.assumptions.apply(&mut question, &namespace)?;
     let read = started.elapsed();
     if arguments.output == Format::Request {
@@ -81,9 +83,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, CommandError> {
     plan.sort_launches();
     place_waiting(&question.snapshot, &mut plan);
     let staying = staying::take(&question.snapshot, &mut plan);
-    if arguments.output == Format::Table
-        && let Some(hint) = weights::hint(&mut question, &plan, &arguments.server)
-    {
+    if is_table && let Some(hint) = weights::hint(&mut question, &plan, &arguments.server) {
         output::hint(&hint);
     }
     if arguments.timings {
@@ -96,7 +96,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, CommandError> {
         Format::Table | Format::Request => {
             let protected = summary::protected(&mut question, &plan, &arguments.server);
             let notes = table::Notes { protected, staying, prices: question.prices.clone() };
-            Answer::Text(assumed + &table::render(&plan, &notes))
+            let compared = present.map(|present| present.line(&mut question, &arguments.server)).unwrap_or_default();
+            Answer::Text(assumed + &table::render(&plan, &notes) + &compared)
         }
     };
     Ok(Outcome { answer, status })

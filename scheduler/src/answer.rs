@@ -9,7 +9,7 @@ pub(crate) use explain::explain_of;
 pub use explain::{ProtectedNode, place_waiting, protected_nodes, waiting_pods, without_protection};
 pub use solve_input::options_from_wire;
 pub(crate) use what_if::what_if_of;
-pub use what_if::{MAX_ADDED_PODS, add_pods, without_node};
+pub use what_if::{MAX_ADDED_PODS, add_pods, without_nodes};
 
 use crate::solve::{InvalidPlan, PlanFailure, solve};
 use plimsoll_model::plan::Plan;

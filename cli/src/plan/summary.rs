@@ -53,6 +53,14 @@ pub(crate) fn line(plan: &Plan, protected: &[ProtectedNode]) -> String {
     sentences.join(" ")
 }
 
+/// `Without the assumptions: 1 to add for 0.1 USD per hour, 2 to remove, 0 pods unschedulable.`
+pub(crate) fn without_assumptions(plan: &Plan) -> String {
+    let (added, removed) = (plan.launches.len(), plan.terminations.len());
+    let cost = if added == 0 { String::new() } else { format!(" for {} USD per hour", plan.hourly) };
+    let unschedulable = count(plan.unschedulable.len(), "pod");
+    format!("Without the assumptions: {added} to add{cost}, {removed} to remove, {unschedulable} unschedulable.\n")
+}
+
 /// `do-not-disrupt (w1, w2), PodDisruptionBudget shop/web (w3)`.
 fn causes(protected: &[ProtectedNode]) -> String {
     let mut by_cause: BTreeMap<&str, Vec<&str>> = BTreeMap::new();

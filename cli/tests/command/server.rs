@@ -62,6 +62,16 @@ fn the_same_input_gives_the_same_bytes() {
 }
 
 #[test]
+fn a_zone_that_is_assumed_gone_gives_the_same_tables() {
+    let (pool, cluster, catalog) = (fixture("pool.yaml"), fixture("cluster.yaml"), fixture("catalog.json"));
+    let files = ["plan", "-f", &pool, "-f", &cluster, "--now", NOW, "--catalog", &catalog, "--without-zone", "test-1a"];
+    let here = plimsoll_with(&files, "");
+    let there = with_server(|address| plimsoll_with(&[&files[..], &["--server", address]].concat(), ""));
+    assert!(here.stdout.contains("\nWithout the assumptions: 0 to add, 1 to remove, "), "{}", here.stdout);
+    assert_eq!((there.status, there.stdout, there.stderr), (here.status, here.stdout, here.stderr));
+}
+
+#[test]
 fn a_plan_whose_lists_fill_many_responses_gives_the_same_bytes() {
     // Each launch has all offerings of the catalog: together 24 MB, which is more than a response may have.
     let alone = "affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: \

@@ -9,6 +9,7 @@ use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::snapshot::{Pod, PodState, Snapshot};
 use plimsoll_proto::scheduler::v1::{MorePods, PriceChange, WhatIfRequest, WhatIfResponse, supposition::Change};
 use plimsoll_solver::Cancel;
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// Maximum pods added by one request: as many as a large cluster has.
@@ -41,7 +42,7 @@ pub(crate) fn what_if_of(request: WhatIfRequest, cancel: &Cancel) -> Result<What
             None => return Err(AnswerError::request(format!("{path}.change"), "is not set")),
             Some(Change::NodeGone(name)) => {
                 let node = find_node(&supposed.snapshot, &name, &format!("{path}.node_gone"))?.name.clone();
-                without_node(&mut supposed.snapshot, &node);
+                without_nodes(&mut supposed.snapshot, &BTreeSet::from([node]));
             }
             Some(Change::PriceChange(change)) => with_prices(&mut supposed, &change, &format!("{path}.price_change"))?,
             Some(Change::MorePods(pods)) => {
@@ -58,10 +59,11 @@ pub(crate) fn what_if_of(request: WhatIfRequest, cancel: &Cancel) -> Result<What
     })
 }
 
-/// Removes a node. Its movable pods become pending; other pods are removed with it.
-pub fn without_node(snapshot: &mut Snapshot, name: &NodeName) {
-    snapshot.nodes.retain(|node| node.name != *name);
-    let on_node = |state: &PodState| matches!(state, PodState::Bound(node) | PodState::Reserved(node) if node == name);
+/// Removes nodes. Their movable pods become pending; other pods are removed with them.
+pub fn without_nodes(snapshot: &mut Snapshot, names: &BTreeSet<NodeName>) {
+    snapshot.nodes.retain(|node| !names.contains(&node.name));
+    let on_node =
+        |state: &PodState| matches!(state, PodState::Bound(node) | PodState::Reserved(node) if names.contains(node));
     snapshot.pods.retain(|pod| !on_node(&pod.state) || pod.moves());
     snapshot.pods.iter_mut().filter(|pod| on_node(&pod.state)).for_each(|pod| {
         // A terminating pod stands for its replacement.
