@@ -14,6 +14,9 @@ use std::fmt::Write;
 
 /// Maximum number of listed pods per group.
 const NAMED_PODS: usize = 3;
+/// Hours per month in AWS prices.
+const HOURS_PER_MONTH: i64 = 730;
+const MICRO_USD_PER_CENT: i64 = 10_000;
 
 /// Facts for the tables that the plan does not contain.
 #[derive(Debug, Default)]
@@ -60,10 +63,22 @@ pub(crate) fn render(plan: &Plan, notes: &Notes) -> String {
     let _ = writeln!(text, "{style}{}{style:#}", summary::line(plan, &notes.protected));
     if summary::changes(plan) {
         let _ = writeln!(text, "{}", cost(plan));
+        text.push_str(&monthly(plan));
         let prices = prices(plan, &notes.prices);
         text.push_str(&if prices.is_empty() { prices } else { prices + "\n" });
     }
     text
+}
+
+/// Cost of the launches for a month, in whole cents; empty if they cost nothing.
+fn monthly(plan: &Plan) -> String {
+    if plan.hourly.0 <= 0 {
+        return String::new();
+    }
+    let micro = plan.hourly.0.saturating_mul(HOURS_PER_MONTH);
+    let cents = micro.saturating_add(MICRO_USD_PER_CENT / 2) / MICRO_USD_PER_CENT;
+    let (dollars, cents) = (cents / 100, cents % 100);
+    format!("The new nodes cost {dollars}.{cents:02} USD per month ({HOURS_PER_MONTH} hours).\n")
 }
 
 /// Cost of the launches, and savings of the removals.

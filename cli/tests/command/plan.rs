@@ -18,7 +18,8 @@ fn the_example_of_the_readme_gives_a_plan() {
     let lines: Vec<&str> = run.stdout.lines().collect();
     assert_eq!((lines[0], lines[4]), ("Launches", "Plan: 1 to add, 0 to remove."), "{lines:#?}");
     assert!(lines[5].contains(" USD per hour for 1 node to launch; lower bound for the same pods: "), "{lines:#?}");
-    assert_eq!(lines[6], "Prices: On-Demand in us-east-1 as EC2 published it in 2026-07.", "{lines:#?}");
+    assert_eq!(lines[6], "The new nodes cost 198.56 USD per month (730 hours).", "{lines:#?}");
+    assert_eq!(lines[7], "Prices: On-Demand in us-east-1 as EC2 published it in 2026-07.", "{lines:#?}");
     assert!(!run.stdout.contains('\u{1b}'), "colours belong to terminals alone");
 }
 
