@@ -19,21 +19,30 @@ pub(crate) struct DriftHash {
 }
 
 impl DriftHash {
-    /// Updates the claims of a NodePool or node class that was not hashed by our algorithm, also if it has no hash.
-    /// Must be called before the object is marked: after a crash in between, the next pass repeats it.
+    /// Updates the claims of a NodePool or node class that another algorithm has hashed. Claims without a version are
+    /// updated only if our algorithm has not hashed the object either: this must be called before the object is marked.
+    /// A claim that cannot be written keeps no other from it, and each pass tries it again.
+    ///
+    /// # Errors
+    /// A claim was not written.
     pub(crate) async fn carry_over_claims(
         &self,
         writes: &Writes,
         object: &(impl ResourceExt + Sync),
-        claims: impl FnOnce() -> Vec<Arc<NodeClaim>>,
+        claims: Vec<Arc<NodeClaim>>,
     ) -> Result<(), WriteError> {
-        if self.version_of(object) == Some(self.version) {
-            return Ok(());
+        let is_first = self.version_of(object) != Some(self.version);
+        let mut failure = None;
+        for claim in claims {
+            let is_other = self.version_of(&*claim).map_or(is_first, |version| version != self.version);
+            if !is_other {
+                continue;
+            }
+            if let Err(error) = writes.update(&*claim, ObjectPart::Main, |claim| self.carry_over(claim)).await {
+                failure.get_or_insert(error);
+            }
         }
-        for claim in claims() {
-            writes.update(&*claim, ObjectPart::Main, |claim| self.carry_over(claim)).await?;
-        }
-        Ok(())
+        failure.map_or(Ok(()), Err)
     }
 
     /// Version of the algorithm by which an object was hashed.

@@ -118,6 +118,8 @@ async fn reconcile(
         let done = finalize::finalize(deps, class).await?;
         return Ok((!done).then_some(PAUSED_POLL_INTERVAL));
     }
+    // A claim that cannot be written keeps the class from nothing else.
+    let carried_over = hash::carry_over_claims(deps, class).await;
     // The status is written on the version that this returns.
     let Some(class) = &hash::mark(deps, class).await? else { return Ok(None) };
     let uid = class.metadata.uid.clone().unwrap_or_default();
@@ -134,7 +136,7 @@ async fn reconcile(
     if updated.exists() {
         caches_by_uid.lock().insert(uid, cache);
     }
-    Ok(Some(next))
+    carried_over.map(|()| Some(next))
 }
 
 /// Periodically deletes instance profiles that no class and no claim uses any more.

@@ -19,15 +19,18 @@ pub(super) fn user_annotations(class: &EC2NodeClass, hasher: &mut ContentHasher)
     hasher.text("");
 }
 
+/// Updates the claims of the class that another algorithm has hashed. Must be called before [`mark`].
+///
+/// # Errors
+/// A claim was not written.
+pub(super) async fn carry_over_claims(deps: &NodeClasses, class: &EC2NodeClass) -> Result<(), WriteError> {
+    let claims = super::finalize::claims_of(deps, class);
+    current(deps, class).carry_over_claims(&deps.writes, class, claims).await
+}
+
 /// Writes the class's annotations and finalizer. Returns the class as written; `None` if it is gone.
 pub(super) async fn mark(deps: &NodeClasses, class: &EC2NodeClass) -> Result<Option<EC2NodeClass>, WriteError> {
-    let current = DriftHash {
-        key: annotation::EC2_NODE_CLASS_HASH,
-        version_key: annotation::EC2_NODE_CLASS_HASH_VERSION,
-        version: hash::EC2_NODE_CLASS_VERSION,
-        hash: hash::ec2_node_class(&class.spec, &deps.settings.cluster_ca_bundle),
-    };
-    current.carry_over_claims(&deps.writes, class, || super::finalize::claims_of(deps, class)).await?;
+    let current = current(deps, class);
     let written = deps
         .writes
         .update(class, ObjectPart::Main, |class| {
@@ -42,4 +45,13 @@ pub(super) async fn mark(deps: &NodeClasses, class: &EC2NodeClass) -> Result<Opt
         UpdateResult::Unchanged => Some(class.clone()),
         UpdateResult::Gone => None,
     })
+}
+
+fn current(deps: &NodeClasses, class: &EC2NodeClass) -> DriftHash {
+    DriftHash {
+        key: annotation::EC2_NODE_CLASS_HASH,
+        version_key: annotation::EC2_NODE_CLASS_HASH_VERSION,
+        version: hash::EC2_NODE_CLASS_VERSION,
+        hash: hash::ec2_node_class(&class.spec, &deps.settings.cluster_ca_bundle),
+    }
 }

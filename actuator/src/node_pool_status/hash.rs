@@ -7,14 +7,18 @@ use kube::ResourceExt;
 use plimsoll_api::{NodePool, hash};
 use plimsoll_model::names::annotation;
 
+/// Updates the claims of the pool that another algorithm has hashed. Must be called before [`mark`].
+///
+/// # Errors
+/// A claim was not written.
+pub(super) async fn carry_over_claims(deps: &NodePoolStatus, pool: &NodePool) -> Result<(), WriteError> {
+    let (name, mut claims) = (pool.name_any(), deps.stores.claims.state());
+    claims.retain(|claim| claim.node_pool() == name);
+    current(pool).carry_over_claims(&deps.writes, pool, claims).await
+}
+
 /// Writes the annotations of the pool.
 pub(super) async fn mark(deps: &NodePoolStatus, pool: &NodePool) -> Result<(), WriteError> {
-    let claims = || {
-        let (name, mut claims) = (pool.name_any(), deps.stores.claims.state());
-        claims.retain(|claim| claim.node_pool() == name);
-        claims
-    };
-    current(pool).carry_over_claims(&deps.writes, pool, claims).await?;
     // The update may see a newer template.
     deps.writes.update(pool, ObjectPart::Main, |pool| current(pool).mark(pool)).await?;
     Ok(())

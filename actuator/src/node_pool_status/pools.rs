@@ -83,6 +83,8 @@ fn has_by_pool(deps: &NodePoolStatus) -> BTreeMap<String, Resources> {
 }
 
 async fn reconcile(deps: NodePoolStatus, subject: PoolWithClass) -> Result<Requeue, WriteError> {
+    // A claim that cannot be written keeps the pool from nothing else.
+    let carried_over = hash::carry_over_claims(&deps, &subject.pool).await;
     hash::mark(&deps, &subject.pool).await?;
     if let Some(Stage::Failed { claim, cause }) = subject.rollout.as_ref().map(|rollout| &rollout.stage) {
         let halt = Halt { stores: &deps.stores, writes: &deps.writes, events: &deps.events };
@@ -107,6 +109,7 @@ async fn reconcile(deps: NodePoolStatus, subject: PoolWithClass) -> Result<Reque
         deps.events.publish(note.with_long_window());
     }
     tokio::time::sleep(MIN_WRITE_INTERVAL).await;
+    carried_over?;
     let next = subject.rollout.as_ref().and_then(|rollout| rollout.next_change);
     Ok(next.map(|next| Duration::from_millis(next.since(deps.clock.timestamp()).0)))
 }

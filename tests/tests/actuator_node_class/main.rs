@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod dry_run;
+mod hashes;
 mod images;
 mod prices;
 mod profiles;
@@ -142,33 +143,6 @@ async fn a_class_comes_to_what_its_selectors_find() {
     assert_eq!(annotations["karpenter.k8s.aws/ec2nodeclass-hash"], expected);
     assert_eq!(annotations["karpenter.k8s.aws/ec2nodeclass-hash-version"], "v6");
     assert_eq!(class.metadata.finalizers.unwrap(), ["karpenter.k8s.aws/termination"]);
-}
-
-/// A class that is created again, for example, has no hash, while its claims may have one of an older version.
-#[tokio::test(start_paused = true)]
-async fn claims_of_an_older_version_get_the_hash_of_a_class_that_had_none() {
-    let (hash, version) = ("karpenter.k8s.aws/ec2nodeclass-hash", "karpenter.k8s.aws/ec2nodeclass-hash-version");
-    let fixture = fixture();
-    let old = json!({
-        "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim",
-        "metadata": {
-            "name": "old", "labels": {"karpenter.sh/nodepool": "gone"}, "annotations": {hash: "1", version: "v5"},
-        },
-        "spec": {
-            "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
-            "requirements": [{"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]}],
-            "expireAfter": "Never",
-        },
-    });
-    fixture.world.apply_object(&old).unwrap();
-    // The actuator sees the claim before the class.
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    fixture.world.apply_object(&class(&json!({}))).unwrap();
-    fixture.until("the class has a hash", |class| object::annotation(class, version) == Some("v6")).await;
-    let claim = fixture.world.get(ResourceId::NODE_CLAIMS, "old").unwrap();
-    let of_class = fixture.class();
-    assert_eq!(object::annotation(&claim, version), Some("v6"));
-    assert_eq!(object::annotation(&claim, hash), object::annotation(&of_class, hash));
 }
 
 #[tokio::test(start_paused = true)]
