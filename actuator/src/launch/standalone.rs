@@ -131,7 +131,7 @@ async fn launch(deps: &StandaloneClaims, claim: &NodeClaim) -> Result<(), NotLau
     let Some(group) = GroupKey::of(std::slice::from_ref(action), LedgerPosition::default()) else { return Ok(()) };
     // Already being launched; the watch cache does not show it yet.
     let Some(active) = admission.launches.activate(&group.id) else { return Ok(()) };
-    // An earlier attempt whose result is unknown may have been written.
+    // Otherwise an earlier attempt whose result is unknown may have been written, and what it reserves must stay.
     let is_first =
         admission.ledger.read(|ledger| ledger.claim(name).is_none_or(|it| it.action.as_ref() != Some(action)));
     let objects = (Arc::new(template(claim)), class, catalog);
@@ -154,7 +154,9 @@ async fn launch(deps: &StandaloneClaims, claim: &NodeClaim) -> Result<(), NotLau
     let (request, held) = match request {
         Ok(request) => request,
         Err(error) => {
-            admission.ledger.gone(name);
+            if is_first {
+                admission.ledger.gone(name);
+            }
             return Err(error.into());
         }
     };
