@@ -60,9 +60,11 @@ pub(crate) fn resources(machine: &Machine, requests: &[i64], scored: [Option<usi
         let amounts = place.and_then(|place| machine.free.get(place).zip(requests.get(place)));
         let (Some((&free, &wanted)), all) = (amounts, all.max(1)) else { continue };
         let counted = if wanted == 0 { default } else { wanted };
-        least_allocated += (free - counted).clamp(0, all).saturating_mul(MAX) / all;
+        // Pods that name their node may request any amounts. Nothing is free then, and the pod requests nothing of it.
+        let used = all.saturating_sub(free);
+        least_allocated += free.saturating_sub(counted).clamp(0, all).saturating_mul(MAX) / all;
         known += 1;
-        (*before, *after) = (fraction(all - free, all), fraction(all - free + wanted, all));
+        (*before, *after) = (fraction(used, all), fraction(used + wanted, all));
     }
     // NodeResourcesBalancedAllocation compares the balance of the node with the pod and without the pod.
     let balanced = MAX / 2 + (MAX / 2 + balance(after) - balance(before)) / 2;
@@ -121,5 +123,7 @@ mod tests {
         let score = |free, requests: [i64; 2]| resources(&machine(free), &requests, [Some(0), Some(1)]);
         assert!(score([900, 900], [100, 100]) > score([500, 500], [100, 100]), "emptier");
         assert!(score([500, 900], [100, 400]) > score([500, 900], [400, 100]), "memory is free, CPU is not");
+        // Pods that were bound by name take more than all numbers.
+        assert_eq!(score([i64::MIN, 500], [0, 100]), score([0, 500], [0, 100]));
     }
 }
