@@ -29,7 +29,8 @@ pub fn free_reservations(snapshot: &Snapshot, catalogs: &BTreeMap<CatalogId, Cat
         })
         .collect();
     for node in &snapshot.nodes {
-        free.iter_mut().for_each(|(resource, free)| *free -= node.limit_usage.get(resource));
+        // Others may have written the amounts: they are from annotations and from the capacity of nodes.
+        free.iter_mut().for_each(|(resource, free)| *free = free.saturating_sub(node.limit_usage.get(resource)));
     }
     free
 }
@@ -40,6 +41,7 @@ mod tests {
     use crate::catalog::{CapacityReservation, CapacityType, InstanceType, Offering};
     use crate::money::MicroUsdPerHour;
     use crate::resources::Resources;
+    use crate::snapshot::Node;
 
     fn offering(id: &str, count: Option<u32>) -> Offering {
         Offering {
@@ -76,5 +78,24 @@ mod tests {
         let free = free_reservations(&snapshot, &BTreeMap::from([(catalog.id(), catalog)]));
         let of = |id| free.get(&reservation_resource(id)).copied();
         assert_eq!([of("cr-1"), of("cr-2"), of("cr-3"), of("cr-4")], [Some(2), Some(5), Some(0), None]);
+    }
+
+    #[test]
+    fn amounts_that_no_launch_reserved_leave_nothing() {
+        let kind = InstanceType {
+            name: "m5.large".to_owned(),
+            architecture: "amd64".to_owned(),
+            operating_systems: Vec::new(),
+            capacity: Resources::new(),
+            overhead: Resources::new(),
+            labels: BTreeMap::new(),
+            offerings: vec![offering("cr-1", Some(5))],
+        };
+        let catalog = Catalog { region: String::new(), instance_types: vec![kind] };
+        let limit_usage = Resources::from([(reservation_resource("cr-1").as_str(), i64::MAX)]);
+        let nodes = vec![Node { limit_usage, ..Node::default() }; 3];
+        let snapshot = Snapshot { nodes, ..Snapshot::default() };
+        let free = free_reservations(&snapshot, &BTreeMap::from([(catalog.id(), catalog)]));
+        assert_eq!(free, BTreeMap::from([(reservation_resource("cr-1"), i64::MIN)]));
     }
 }
