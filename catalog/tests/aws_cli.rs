@@ -113,6 +113,8 @@ fn faults_name_the_path_or_the_command() {
         "{}",
         fault(&wrong)
     );
+    let huge = FILES[0].replacen("\"SizeInMiB\": ", "\"SizeInMiB\": 9223372036854775807, \"other\": ", 1);
+    assert!(fault(&huge).starts_with("InstanceTypes[0].MemoryInfo.SizeInMiB: invalid value"), "{}", fault(&huge));
     let wrong = FILES[2].replacen("0.041200", "cheap", 1);
     assert_eq!(fault(&wrong), "SpotPriceHistory[0].SpotPrice: \"cheap\" is not a price in USD per hour");
     let wrong = FILES[1].replacen("\"availability-zone\"", "\"region\"", 1);

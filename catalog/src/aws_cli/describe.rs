@@ -1,4 +1,7 @@
 //! Output of DescribeInstanceTypes as printed by the AWS CLI.
+//!
+//! The types of numbers are larger than any instance type needs, and small enough that amounts in bytes and products of
+//! two of them do not overflow.
 
 use crate::facts::{AcceleratorFacts, GpuFacts, InstanceStoreFacts, InstanceTypeFacts, NetworkFacts, NeuronFacts};
 use serde::Deserialize;
@@ -52,13 +55,13 @@ struct ProcessorInfo {
 #[derive(Debug, Deserialize)]
 struct VcpuInfo {
     #[serde(rename = "DefaultVCpus")]
-    default: i64,
+    default: u32,
 }
 
 #[derive(Debug, Deserialize)]
 struct MemoryInfo {
     #[serde(rename = "SizeInMiB")]
-    size_mib: i64,
+    size_mib: u32,
 }
 
 #[derive(Debug, Deserialize)]
@@ -68,7 +71,7 @@ struct NetworkInfo {
     default_network_card_index: usize,
     network_cards: Vec<NetworkCard>,
     #[serde(rename = "Ipv4AddressesPerInterface")]
-    ipv4_per_interface: i64,
+    ipv4_per_interface: u16,
     efa_info: Option<EfaInfo>,
     #[serde(default)]
     ena_support: String,
@@ -80,13 +83,13 @@ struct NetworkInfo {
 #[serde(rename_all = "PascalCase")]
 struct NetworkCard {
     network_card_index: usize,
-    maximum_network_interfaces: i64,
+    maximum_network_interfaces: u16,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct EfaInfo {
-    maximum_efa_interfaces: i64,
+    maximum_efa_interfaces: u16,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -100,14 +103,14 @@ struct EbsInfo {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct EbsOptimizedInfo {
-    maximum_bandwidth_in_mbps: i64,
+    maximum_bandwidth_in_mbps: u32,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct InstanceStorageInfo {
     #[serde(rename = "TotalSizeInGB")]
-    total_size_gb: i64,
+    total_size_gb: u32,
     nvme_support: Option<String>,
 }
 
@@ -123,7 +126,7 @@ struct Gpu {
     name: String,
     manufacturer: String,
     #[serde(default)]
-    count: i64,
+    count: u16,
     memory_info: MemoryInfo,
 }
 
@@ -137,14 +140,14 @@ struct NeuronInfo {
 #[serde(rename_all = "PascalCase")]
 struct NeuronDevice {
     name: String,
-    count: i64,
+    count: u16,
     core_info: CoreInfo,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct CoreInfo {
-    count: i64,
+    count: u16,
 }
 
 #[derive(Debug, Deserialize)]
@@ -158,7 +161,7 @@ struct InferenceAcceleratorInfo {
 struct Accelerator {
     name: String,
     manufacturer: String,
-    count: i64,
+    count: u16,
 }
 
 impl From<Description> for InstanceTypeFacts {
@@ -177,16 +180,16 @@ impl From<Description> for InstanceTypeFacts {
             usage_classes,
             hypervisor: it.hypervisor,
             placement_strategies: it.placement_group_info.supported_strategies,
-            vcpus: it.vcpu_info.default,
-            memory_mib: it.memory_info.size_mib,
+            vcpus: it.vcpu_info.default.into(),
+            memory_mib: it.memory_info.size_mib.into(),
             cpu_manufacturer: it.processor_info.manufacturer,
             sustained_clock_mhz,
             processor_features,
             nitro_enclaves: it.nitro_enclaves_support == "supported",
-            ebs_bandwidth_mbps: ebs_bandwidth.map_or(0, |info| info.maximum_bandwidth_in_mbps),
+            ebs_bandwidth_mbps: ebs_bandwidth.map_or(0, |info| info.maximum_bandwidth_in_mbps.into()),
             network: it.network_info.into(),
             instance_store: it.instance_storage_info.map(|info| InstanceStoreFacts {
-                total_gb: info.total_size_gb,
+                total_gb: info.total_size_gb.into(),
                 nvme: info.nvme_support.is_some_and(|support| support != "unsupported"),
             }),
             gpus: it.gpu_info.into_iter().flat_map(|info| info.gpus).map(Into::into).collect(),
@@ -206,9 +209,9 @@ impl From<NetworkInfo> for NetworkFacts {
         it.network_cards.sort_by_key(|card| card.network_card_index);
         Self {
             default_card: it.default_network_card_index,
-            cards: it.network_cards.iter().map(|card| card.maximum_network_interfaces).collect(),
-            ipv4_per_interface: it.ipv4_per_interface,
-            efa_interfaces: it.efa_info.map_or(0, |info| info.maximum_efa_interfaces),
+            cards: it.network_cards.iter().map(|card| card.maximum_network_interfaces.into()).collect(),
+            ipv4_per_interface: it.ipv4_per_interface.into(),
+            efa_interfaces: it.efa_info.map_or(0, |info| info.maximum_efa_interfaces.into()),
             ena_supported: matches!(it.ena_support.as_str(), "supported" | "required"),
             encryption_in_transit: it.encryption_in_transit_supported,
         }
@@ -217,18 +220,19 @@ impl From<NetworkInfo> for NetworkFacts {
 
 impl From<Gpu> for GpuFacts {
     fn from(it: Gpu) -> Self {
-        Self { name: it.name, manufacturer: it.manufacturer, count: it.count, memory_mib: it.memory_info.size_mib }
+        let (count, memory_mib) = (it.count.into(), it.memory_info.size_mib.into());
+        Self { name: it.name, manufacturer: it.manufacturer, count, memory_mib }
     }
 }
 
 impl From<NeuronDevice> for NeuronFacts {
     fn from(it: NeuronDevice) -> Self {
-        Self { name: it.name, count: it.count, cores_per_device: it.core_info.count }
+        Self { name: it.name, count: it.count.into(), cores_per_device: it.core_info.count.into() }
     }
 }
 
 impl From<Accelerator> for AcceleratorFacts {
     fn from(it: Accelerator) -> Self {
-        Self { name: it.name, manufacturer: it.manufacturer, count: it.count }
+        Self { name: it.name, manufacturer: it.manufacturer, count: it.count.into() }
     }
 }
