@@ -37,7 +37,7 @@ pub fn subset(
         ignored: plan.ignored.clone(),
         pool_problems: plan.pool_problems.clone(),
         postponed_removals: plan.postponed_removals.clone(),
-        hourly: if whole { plan.hourly } else { MicroUsdPerHour(launches.iter().map(|one| one.price().0).sum()) },
+        hourly: if whole { plan.hourly } else { launches.iter().map(Launch::price).sum() },
         // The bound applies to all pods of the plan. For a part, no bound is known.
         lower_bound: if whole { plan.lower_bound } else { MicroUsdPerHour(0) },
         next_time: plan.next_time,
@@ -172,6 +172,10 @@ mod tests {
         assert_eq!(ids(&part), ["l1", "l2", "t0", "t1"]);
         assert_eq!(part.terminations[1].replaced_by, [1]);
         assert_eq!((part.hourly, part.lower_bound), (MicroUsdPerHour(50), MicroUsdPerHour(0)));
+        let mut dear = plan();
+        dear.launches.push(launch("l3", i64::MAX, &["c"]));
+        let part = subset(&dear, |one| one.action_id.as_str() != "l0", |_| true, |_| false);
+        assert_eq!(part.hourly, MicroUsdPerHour(i64::MAX), "node costs can make any price");
     }
 
     #[test]
