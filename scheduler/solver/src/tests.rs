@@ -7,6 +7,7 @@ mod capacity_quotas;
 mod deletions;
 mod drift;
 mod early_batch;
+mod extremes;
 mod false_bounds;
 mod followers;
 mod kept_nodes;

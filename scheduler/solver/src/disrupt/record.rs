@@ -51,10 +51,11 @@ pub(crate) fn terminations(context: &SolveContext<'_>, removal: &Removal<'_>, la
     }
     let termination = |one: &Removed<'_>| {
         let mut replaced_by = replacements(one);
-        let mut cost: i64 = replaced_by.iter().map(|index| part(launches, *index, one, shared.get(index))).sum();
+        let parts = replaced_by.iter().map(|index| part(launches, *index, one, shared.get(index)));
+        let mut cost: MicroUsdPerHour = parts.sum();
         if let Some(successor) = removal.successors.get(&one.node).copied().flatten() {
             replaced_by.insert(successor);
-            cost = cost.saturating_add(launches.get(successor).map_or(0, |launch| launch.price().0));
+            cost = cost + launches.get(successor).map_or(MicroUsdPerHour(0), Launch::price);
         }
         let mut moved: BTreeMap<&NodeName, Vec<&Pod>> = BTreeMap::new();
         for pod in &one.pods {
@@ -78,7 +79,7 @@ pub(crate) fn terminations(context: &SolveContext<'_>, removal: &Removal<'_>, la
             pods,
             replaced_by: replaced_by.into_iter().collect(),
             moved_to: moved.map(|(node, pods)| Placement { node, pods }).collect(),
-            saving: MicroUsdPerHour(one.price - cost),
+            saving: MicroUsdPerHour(one.price) - cost,
         }
     };
     let mut all: Vec<Termination> = removal.removed.iter().map(termination).collect();
@@ -101,10 +102,10 @@ pub(crate) fn postponed(context: &SolveContext<'_>, removal: &Removal<'_>) -> Ve
 
 /// Share of a launch's price for `one`: in proportion to the pods from removed nodes, split by the prices of these
 /// nodes.
-fn part(launches: &[Launch], index: usize, one: &Removed<'_>, shared: Option<&(i64, usize)>) -> i64 {
-    let (Some(launch), Some((prices, pods))) = (launches.get(index), shared) else { return 0 };
+fn part(launches: &[Launch], index: usize, one: &Removed<'_>, shared: Option<&(i64, usize)>) -> MicroUsdPerHour {
+    let (Some(launch), Some((prices, pods))) = (launches.get(index), shared) else { return MicroUsdPerHour(0) };
     let all = i128::try_from(launch.pods.len().max(1)).unwrap_or(1);
     let moved = i128::from(launch.price().0) * i128::try_from(*pods).unwrap_or(0) / all;
     let part = if *prices > 0 { moved * i128::from(one.price) / i128::from(*prices) } else { moved };
-    i64::try_from(part).unwrap_or(0)
+    MicroUsdPerHour(i64::try_from(part).unwrap_or(0))
 }

@@ -35,9 +35,9 @@ use std::sync::Arc;
 /// entry has some kilobytes.
 const LOOKED_UP: usize = 4_096;
 
-/// Maximum price: a billion USD per hour. Higher prices are clamped, so that the sum of thousands of them does not
-/// overflow.
-const MOST_PRICE: i64 = 1_000_000_000_000_000;
+/// Maximum price: a million USD per hour. Higher prices, which NodeOverlays and node costs can make, are clamped, so
+/// that the sum of a million of them does not overflow.
+pub(crate) const MOST_PRICE: i64 = 1_000_000_000_000;
 
 #[derive(Debug)]
 pub(crate) struct OfferingView {

@@ -41,7 +41,7 @@ impl Change {
 /// Applies `change` to `plan`. `nodes` include the nodes of its launches. `None` if the result is invalid, or if
 /// the launches of `plan` itself cost more than before.
 pub(super) fn with(inputs: Inputs<'_>, plan: &Plan, nodes: &[Node], change: &Change) -> Option<Plan> {
-    let more: i64 = change.further.iter().map(|launch| launch.price().0).sum();
+    let more = change.further.iter().map(Launch::price).sum::<MicroUsdPerHour>().0;
     // First with all listed types, then restricted to the nodes that the replay assumed.
     [false, true]
         .into_iter()

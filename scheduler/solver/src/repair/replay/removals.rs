@@ -12,6 +12,7 @@ use crate::disrupt::pod_age;
 use plimsoll_kubesched::ClusterState;
 use plimsoll_model::identity::{NodeName, PodUid};
 use plimsoll_model::index::Id;
+use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::plan::{Plan, Termination};
 use plimsoll_model::snapshot::{DisruptionReason, PodShape, Snapshot};
 use std::cmp::Reverse;
@@ -70,7 +71,7 @@ pub(crate) fn unprofitable(
         }
         causes.into_iter().for_each(|node| *failures_by_node.entry(node).or_default() += 1);
     }
-    let saving: i64 = consolidated().map(|one| one.saving.0).sum();
+    let saving = consolidated().map(|one| one.saving).sum::<MicroUsdPerHour>().0;
     let runs = i64::try_from(RUNS).unwrap_or(i64::MAX);
     if lost.saturating_mul(2) <= saving.saturating_mul(runs) {
         return None;
