@@ -343,7 +343,7 @@ impl<'a> Totals<'a> {
             };
             let pods: Vec<_> = view.pods.iter().filter(|pod| pod.moves()).collect();
             total.0 += view.data.price;
-            total.1 += disturbance(&pods);
+            total.1 = total.1.saturating_add(disturbance(&pods));
         }
         Self(totals)
     }
@@ -359,9 +359,11 @@ impl<'a> Totals<'a> {
             }
             let source: i128 = own().map(|one| i128::from(one.price)).sum();
             let moved: i128 = own().map(|one| i128::from(one.disturbance)).sum();
-            // saving x source/all / cost >= 1/2 x moved / disturbance, without fractions.
-            let gain = 2 * i128::from(saving) * source * i128::from(*disturbance);
-            all > 0 && *cost > 0 && saving > 0 && gain >= moved * all * i128::from(*cost)
+            // saving x source/all / cost >= 1/2 x moved / disturbance, without fractions. Prices of a million USD per
+            // hour make both sides too large for thousands of nodes.
+            let gain = i128::from(saving).saturating_mul(2 * source).saturating_mul(i128::from(*disturbance));
+            let least = moved.saturating_mul(all).saturating_mul(i128::from(*cost));
+            all > 0 && *cost > 0 && saving > 0 && gain >= least
         })
     }
 }

@@ -14,6 +14,7 @@ use super::preferences;
 use crate::bound::resource_prices::{resource_prices, worth};
 use crate::input::context::{SolveContext, tolerated};
 use crate::input::intern::{Amounts, add};
+use crate::input::offerings::MOST_PRICE;
 use crate::place::best_fit::best_fit;
 use crate::place::columns::money;
 use crate::place::draft::Draft;
@@ -26,6 +27,10 @@ use plimsoll_model::index::{Id, IndexVec};
 use plimsoll_model::snapshot::PodShape;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+
+/// Maximum cost of the evictions of a node: more than the removal of any node saves. The sum for a million nodes does
+/// not overflow.
+const MOST_EVICTIONS: i64 = 2 * MOST_PRICE;
 
 /// Id of a candidate in the order of a [`Repack`].
 type CandidateId = Id<Candidate<'static>>;
@@ -188,7 +193,12 @@ impl<'s, 'a> Repack<'s, 'a> {
 
 /// Minimum saving for the evictions of a node, in micro-USD per hour.
 pub(super) fn evictions(one: &Candidate<'_>, per_eviction: i64) -> i64 {
-    one.evictions.saturating_mul(per_eviction) / 1000
+    least_saving(one.evictions, per_eviction)
+}
+
+/// Minimum saving for evictions that cost this many thousandths, at most [`MOST_EVICTIONS`].
+fn least_saving(evictions: i64, per_eviction: i64) -> i64 {
+    (evictions.saturating_mul(per_eviction) / 1000).min(MOST_EVICTIONS)
 }
 
 /// Prices of resources on new nodes for the pods of `nodes`, from the pools that any of the pods can use.
@@ -212,5 +222,18 @@ fn market_prices(context: &SolveContext<'_>, nodes: &[&Candidate<'_>]) -> Vec<f6
 fn add_requests(context: &SolveContext<'_>, sum: &mut Amounts, one: &Candidate<'_>) {
     for shape in one.pods.iter().filter_map(|pod| context.shape_of(pod)) {
         add(sum, context.shapes[shape].requests, 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn evictions_of_any_cost_are_summed_for_a_million_nodes() {
+        assert_eq!(least_saving(2_000, 500), 1_000);
+        let most = least_saving(i64::MAX, i64::MAX);
+        assert!(most > MOST_PRICE, "no node saves as much");
+        assert!(most.checked_mul(1_000_000).is_some());
     }
 }
