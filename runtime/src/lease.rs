@@ -24,8 +24,8 @@ mod config;
 mod guard;
 
 pub use config::{LeaseConfig, LeaseError};
-use guard::{Moment, TransitionCount};
 pub use guard::{LeaseGuard, LeaseState};
+use guard::{Moment, TransitionCount};
 
 /// Timeout of a single request for the Lease. Two requests fit into the renew deadline; the timeout also ends the
 /// client's own retries.
