@@ -151,12 +151,10 @@ mod tests {
     fn invalid_and_conflicting_overlays_are_refused_with_the_reason() {
         let offering = Offering {
             zone: "a".to_owned(),
-            zone_id: String::new(),
             capacity_type: CapacityType::OnDemand,
             price: MicroUsdPerHour(100),
             available: true,
-            list_price: None,
-            reservation: None,
+            ..Offering::default()
         };
         let instance_type = InstanceType { offerings: vec![offering], ..instance_type("m5.large") };
         let catalog = Catalog { region: "r".to_owned(), instance_types: vec![instance_type] };

@@ -68,21 +68,18 @@ fn requirement(key: &str, operator: Operator, values: &[&str], min_values: Optio
 fn kind(name: &str, price: i64) -> InstanceType {
     let offering = |zone: &str| Offering {
         zone: zone.into(),
-        zone_id: String::new(),
         capacity_type: CapacityType::OnDemand,
         price: MicroUsdPerHour(price),
         available: true,
-        list_price: None,
-        reservation: None,
+        ..Offering::default()
     };
     InstanceType {
         name: name.into(),
         architecture: "amd64".into(),
         operating_systems: vec!["linux".into()],
         capacity: Resources::from([("cpu", 2000), ("pods", 10)]),
-        overhead: Resources::new(),
-        labels: BTreeMap::new(),
         offerings: vec![offering("zone-a"), offering("zone-b")],
+        ..InstanceType::default()
     }
 }
 
@@ -150,8 +147,7 @@ fn termination(node: &str, reason: DisruptionReason, pods: &[&str], to: Option<&
         reason,
         moved_to: moved.into_iter().collect(),
         pods,
-        replaced_by: Vec::new(),
-        saving: MicroUsdPerHour(0),
+        ..Termination::default()
     }
 }
 
@@ -183,12 +179,9 @@ fn valid() -> Case {
         node_class: "default".into(),
         offerings: Arc::new(vec![choice("a", "zone-a", 100), choice("a", "zone-b", 100), choice("b", "zone-a", 120)]),
         requirements: Arc::new(pool().requirements),
-        requests: Resources::new(),
-        taints: Vec::new(),
         labels: pool().labels,
         pods: vec![pod_ref("new")],
-        prioritized: false,
-        why: String::new(),
+        ..Launch::default()
     };
     let reason = Reason { node_pool: String::new(), code: ReasonCode::NotSupported, message: "no".into() };
     let plan = Plan {

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// How capacity is purchased.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CapacityType {
     /// From a capacity reservation.
@@ -18,6 +18,7 @@ pub enum CapacityType {
     /// Spot capacity, which is reclaimed with two minutes' notice.
     Spot,
     /// On-Demand capacity.
+    #[default]
     OnDemand,
 }
 
@@ -49,7 +50,7 @@ impl fmt::Display for CapacityType {
 }
 
 /// A capacity reservation.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct CapacityReservation {
     /// `cr-...`.
     pub id: String,
@@ -97,7 +98,7 @@ const RESERVATION_PREFIX: &str = "plimsoll.dev/capacity-reservation.";
 
 /// A combination of zone and capacity type in which an instance type is sold, and the capacity reservation if it is
 /// bought from one.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Offering {
     /// Availability zone, such as `us-east-1a`.
     pub zone: String,
@@ -159,7 +160,7 @@ pub fn is_accelerator(resource: &str) -> bool {
 }
 
 /// An instance type as a node class would configure it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct InstanceType {
     /// Name, such as `c6g.large`.
     pub name: String,

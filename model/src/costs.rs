@@ -48,17 +48,14 @@ impl NodeCosts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resources::Resources;
 
     fn kind(family: &str) -> InstanceType {
         InstanceType {
             name: format!("{family}.large"),
             architecture: "amd64".to_owned(),
             operating_systems: vec!["linux".to_owned()],
-            capacity: Resources::new(),
-            overhead: Resources::new(),
             labels: BTreeMap::from([(label::INSTANCE_FAMILY.to_owned(), family.to_owned())]),
-            offerings: Vec::new(),
+            ..InstanceType::default()
         }
     }
 

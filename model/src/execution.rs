@@ -35,7 +35,7 @@ pub struct Execution {
 }
 
 /// Status of a CapacityBuffer.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct BufferReport {
     /// Namespace of the buffer.
     pub namespace: String,
@@ -62,9 +62,10 @@ pub struct BufferReport {
 }
 
 /// Whether a CapacityBuffer could be resolved. Uses Karpenter's names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub enum BufferReady {
     /// The buffer is resolved.
+    #[default]
     Resolved,
     /// The PodTemplate does not exist.
     PodTemplateNotFound,
@@ -183,9 +184,10 @@ pub struct Outcome {
 }
 
 /// Progress of a claim.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub enum ClaimState {
     /// The claim is admitted; the instance may not exist yet.
+    #[default]
     Launching,
     /// The instance exists; there is no Node yet.
     Launched,
@@ -196,7 +198,7 @@ pub enum ClaimState {
 }
 
 /// A claim that is launching or terminating.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct InFlightClaim {
     /// Key: the NodeClaim's name.
     pub name: String,

@@ -168,7 +168,7 @@ impl fmt::Display for OfferingChoice {
 }
 
 /// A node to launch.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Launch {
     /// Id of the action.
     pub action_id: ActionId,
@@ -251,7 +251,7 @@ pub struct Placement {
 }
 
 /// A node to remove.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Termination {
     /// Id of the action.
     pub action_id: ActionId,

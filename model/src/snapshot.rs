@@ -269,9 +269,10 @@ pub struct Disruption {
 }
 
 /// Reason for removing a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub enum DisruptionReason {
     /// The node has only pods that belong to it.
+    #[default]
     Empty,
     /// The node's pods fit elsewhere at lower cost.
     Underutilized,

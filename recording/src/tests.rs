@@ -6,12 +6,10 @@ use plimsoll_model::execution::{Outcome, OutcomeStatus};
 use plimsoll_model::identity::CatalogId;
 use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::plan::{Launch, OfferingChoice, Plan, PlanOptions};
-use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::{IgnoredPod, LedgerPosition, Snapshot};
 use plimsoll_model::time::Timestamp;
 use plimsoll_proto::catalog::v1 as catalog_wire;
 use plimsoll_proto::delta::checksum;
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -218,13 +216,7 @@ fn launches_share_their_lists() {
         node_pool: "default".into(),
         node_class: "default".to_owned(),
         offerings: Arc::clone(&offerings),
-        requirements: Arc::default(),
-        requests: Resources::default(),
-        taints: Vec::new(),
-        labels: BTreeMap::new(),
-        pods: Vec::new(),
-        prioritized: false,
-        why: String::new(),
+        ..Launch::default()
     };
     let large = Plan { launches: (0..5_000).map(launch).collect(), ..plan(1) };
     record_plan(&mut writer, &large, &catalog("r")).unwrap();

@@ -121,7 +121,6 @@ mod tests {
     use plimsoll_model::catalog::CapacityType;
     use plimsoll_model::money::MicroUsdPerHour;
     use plimsoll_model::plan::{OfferingChoice, Placement, PodRef, Reason, ReasonCode, Termination, Unschedulable};
-    use plimsoll_model::resources::Resources;
     use plimsoll_model::snapshot::{DisruptionReason, LedgerPosition};
     use plimsoll_proto::convert::append_fragment;
     use proptest::prelude::*;
@@ -150,21 +149,16 @@ mod tests {
             node_class: "default".into(),
             offerings: Arc::clone(&lists[n % OFFERING_LISTS]),
             requirements: Arc::clone(&requirements),
-            requests: Resources::default(),
-            taints: Vec::new(),
-            labels: [].into(),
             pods: vec![pod(n)],
-            prioritized: false,
-            why: String::new(),
+            ..Launch::default()
         };
         let termination = |n: usize| Termination {
             action_id: format!("t{n}").as_str().into(),
             node: n.to_string().as_str().into(),
             reason: DisruptionReason::Empty,
-            pods: Vec::new(),
             replaced_by: (0..launches.min(n)).collect(),
-            moved_to: Vec::new(),
             saving: MicroUsdPerHour(1),
+            ..Termination::default()
         };
         let reason = Reason { node_pool: "default".into(), code: ReasonCode::NoOffering, message: "none".into() };
         Plan {

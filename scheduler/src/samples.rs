@@ -24,19 +24,16 @@ pub(crate) fn catalog() -> Catalog {
         architecture: "amd64".into(),
         operating_systems: vec!["linux".into()],
         capacity: resources(cpus * 1000, cpus * 4, 20),
-        overhead: Resources::new(),
-        labels: BTreeMap::new(),
         offerings: ["a", "b"]
             .map(|zone| Offering {
                 zone: zone.into(),
-                zone_id: String::new(),
                 capacity_type: CapacityType::OnDemand,
                 price: MicroUsdPerHour(cpus * 50_000),
                 available: true,
-                list_price: None,
-                reservation: None,
+                ..Offering::default()
             })
             .into(),
+        ..InstanceType::default()
     };
     Catalog {
         region: "test".into(),

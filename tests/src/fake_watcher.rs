@@ -11,7 +11,6 @@ use crate::test_cluster::{MINUTE, Setup, node_class, node_pool};
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::execution::{Outcome, OutcomeStatus};
 use plimsoll_model::identity::PodUid;
-use plimsoll_model::money::MicroUsdPerHour;
 use plimsoll_model::names::lease;
 use plimsoll_model::plan::{Placement, PodRef, Termination};
 use plimsoll_model::snapshot::DisruptionReason;
@@ -246,10 +245,7 @@ pub fn of_node(action: &str, node: &str) -> Termination {
         action_id: action.into(),
         node: node.into(),
         reason: DisruptionReason::Underutilized,
-        pods: Vec::new(),
-        replaced_by: Vec::new(),
-        moved_to: Vec::new(),
-        saving: MicroUsdPerHour(0),
+        ..Termination::default()
     }
 }
 

@@ -109,16 +109,9 @@ mod tests {
     fn claim(name: &str) -> InFlightClaim {
         InFlightClaim {
             name: name.to_owned(),
-            uid: String::new(),
             node_pool: "default".into(),
-            action_id: None,
-            pods: Vec::new(),
-            limit_usage: Default::default(),
-            labels: Default::default(),
-            taints: Vec::new(),
-            allocatable: Default::default(),
             state: ClaimState::Launching,
-            launched: None,
+            ..InFlightClaim::default()
         }
     }
 

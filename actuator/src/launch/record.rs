@@ -170,10 +170,7 @@ mod tests {
             client_token: "g-2".to_owned(),
             capacity_type: CapacityType::Spot,
             total_target_capacity: 2,
-            launch_template_configs: Vec::new(),
-            prioritized: false,
-            context: None,
-            tags: BTreeMap::new(),
+            ..FleetRequest::default()
         };
         Attempt { number: 2, started: Timestamp(7), sent: 3, throttled: 1, ..Attempt::first(request, Timestamp(0)) }
     }

@@ -286,12 +286,10 @@ mod tests {
     fn offering(zone: &str, price: i64) -> Offering {
         Offering {
             zone: zone.to_owned(),
-            zone_id: String::new(),
             capacity_type: CapacityType::OnDemand,
             price: MicroUsdPerHour(price),
             available: true,
-            list_price: None,
-            reservation: None,
+            ..Offering::default()
         }
     }
 
@@ -364,9 +362,8 @@ mod tests {
             architecture: "amd64".to_owned(),
             operating_systems: vec!["linux".to_owned()],
             capacity: Resources::from([("cpu", 2000)]),
-            overhead: Resources::new(),
-            labels: BTreeMap::new(),
             offerings: vec![offering("a", 1), offering("b", 2)],
+            ..InstanceType::default()
         };
         let catalog = Catalog { region: "r".to_owned(), instance_types: vec![kind] };
         let mut claim = claim();

@@ -92,9 +92,7 @@ mod tests {
             capacity_type: CapacityType::Spot,
             total_target_capacity: 2,
             launch_template_configs: vec![config],
-            prioritized: false,
-            context: None,
-            tags: BTreeMap::new(),
+            ..FleetRequest::default()
         }
     }
 

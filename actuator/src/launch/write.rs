@@ -186,9 +186,8 @@ mod tests {
             architecture: "amd64".to_owned(),
             operating_systems: operating_systems.iter().map(|os| (*os).to_owned()).collect(),
             capacity: Resources::from([("cpu", 2000), ("vpc.amazonaws.com/efa", 1)]),
-            overhead: Resources::new(),
             labels: BTreeMap::from([("of-type".to_owned(), "yes".to_owned())]),
-            offerings: Vec::new(),
+            ..InstanceType::default()
         }
     }
 

@@ -28,12 +28,10 @@ fn plan(ledger: &Ledger, snapshot_sequence: u64) -> PlanContext {
 pub(super) fn offering(zone: &str, price: i64) -> Offering {
     Offering {
         zone: zone.to_owned(),
-        zone_id: String::new(),
         capacity_type: CapacityType::Spot,
         price: MicroUsdPerHour(price),
         available: true,
-        list_price: None,
-        reservation: None,
+        ..Offering::default()
     }
 }
 
@@ -43,9 +41,8 @@ pub(super) fn instance_type(name: &str, cpu: i64, offerings: Vec<Offering>) -> I
         architecture: "amd64".to_owned(),
         operating_systems: vec!["linux".to_owned()],
         capacity: Resources::from([("cpu", cpu)]),
-        overhead: Resources::new(),
-        labels: BTreeMap::new(),
         offerings,
+        ..InstanceType::default()
     }
 }
 
@@ -67,13 +64,8 @@ fn launch(id: &str, types: &[&str], pods: &[&str]) -> Launch {
         node_pool: "pool".into(),
         node_class: "class".to_owned(),
         offerings: Arc::new(types.iter().map(offering).collect()),
-        requirements: Arc::default(),
-        requests: Resources::new(),
-        taints: Vec::new(),
-        labels: BTreeMap::new(),
         pods: pods.iter().map(|uid| PodRef { name: format!("ns/{uid}"), uid: (*uid).into() }).collect(),
-        prioritized: false,
-        why: String::new(),
+        ..Launch::default()
     }
 }
 
@@ -293,15 +285,7 @@ fn seed(name: &str) -> ClaimSeed {
 }
 
 fn removal(node: &str, reason: DisruptionReason) -> Termination {
-    Termination {
-        action_id: format!("remove-{node}").into(),
-        node: node.into(),
-        reason,
-        pods: Vec::new(),
-        replaced_by: Vec::new(),
-        moved_to: Vec::new(),
-        saving: MicroUsdPerHour(0),
-    }
+    Termination { action_id: format!("remove-{node}").into(), node: node.into(), reason, ..Termination::default() }
 }
 
 fn facts(claim: &str, to: &str, cpu: i64) -> RemovalFacts {

@@ -236,16 +236,13 @@ mod tests {
         let taint = Taint { key: "admitted".to_owned(), value: String::new(), effect: TaintEffect::NoSchedule };
         InFlightClaim {
             name: "c".to_owned(),
-            uid: String::new(),
             node_pool: "pool".into(),
-            action_id: None,
             pods: vec![PodRef { name: "shop/of-plan".to_owned(), uid: "p".into() }],
-            limit_usage: Resources::new(),
             labels: ["both", "admitted"].map(|key| (key.to_owned(), "admitted".to_owned())).into(),
             taints: vec![taint],
             allocatable: Resources::from([("cpu", 1000)]),
             state: ClaimState::Launching,
-            launched: None,
+            ..InFlightClaim::default()
         }
     }
 

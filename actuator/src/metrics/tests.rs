@@ -164,15 +164,7 @@ pub(super) fn pool(name: &str) -> Value {
 
 pub(crate) fn offering(zone: &str, capacity_type: CapacityType, micro_usd: i64, available: bool) -> Offering {
     let price = MicroUsdPerHour(micro_usd);
-    Offering {
-        zone: zone.to_owned(),
-        zone_id: String::new(),
-        capacity_type,
-        price,
-        available,
-        list_price: None,
-        reservation: None,
-    }
+    Offering { zone: zone.to_owned(), capacity_type, price, available, ..Offering::default() }
 }
 
 /// The catalog of node class `default`: one instance type.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// rules 2 and 3). So every field is ordered, and nothing is filled in while sending.
 /// An unknown field makes the request unreadable, since the request would differ without it. The instances of such a
 /// group are looked up, and the request is not sent.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FleetRequest {
     /// Launch group, `-`, attempt.

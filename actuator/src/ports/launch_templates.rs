@@ -5,7 +5,7 @@ use plimsoll_model::catalog::CapacityType;
 use serde::{Deserialize, Serialize};
 
 /// Content of a launch template. The name is derived from the content, so an existing name means the same template.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LaunchTemplateSpec {
     /// Name.
     pub name: String,
@@ -67,7 +67,7 @@ pub struct BlockDevice {
 }
 
 /// Instance metadata service.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct MetadataOptions {
     /// `enabled` or `disabled`.
     pub http_endpoint: String,

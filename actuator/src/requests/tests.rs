@@ -57,9 +57,7 @@ fn fleets_of_capacity_reservations_ask_for_their_kind_of_capacity() {
                 overrides: Vec::new(),
                 reservation: Some(target),
             }],
-            prioritized: false,
-            context: None,
-            tags: [].into(),
+            ..FleetRequest::default()
         };
         let sent = serde_json::to_value(CreateFleet::from(&request)).unwrap();
         let kind = sent["TargetCapacitySpecification"]["DefaultTargetCapacityType"].clone();

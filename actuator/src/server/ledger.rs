@@ -139,21 +139,14 @@ fn same_offerings(a: &[UnavailableOffering], b: &[UnavailableOffering]) -> bool 
 mod tests {
     use super::*;
     use plimsoll_model::execution::ClaimState;
-    use plimsoll_model::resources::Resources;
 
     fn claim(name: &str, bytes: usize) -> InFlightClaim {
         InFlightClaim {
             name: name.to_owned(),
-            uid: String::new(),
             node_pool: "p".into(),
-            action_id: None,
-            pods: Vec::new(),
-            limit_usage: Resources::new(),
             labels: [("example.com/long".to_owned(), "x".repeat(bytes))].into(),
-            taints: Vec::new(),
-            allocatable: Resources::new(),
             state: ClaimState::Launching,
-            launched: None,
+            ..InFlightClaim::default()
         }
     }
 

@@ -40,14 +40,9 @@ mod tests {
             namespace: "shop".to_owned(),
             name: name.to_owned(),
             uid: name.to_owned(),
-            strategy: String::new(),
-            pod_template: None,
-            pod_template_generation: None,
             replicas: 1,
             ready: BufferReady::Resolved,
-            message: String::new(),
-            provisioning: None,
-            room: String::new(),
+            ..BufferReport::default()
         }
     }
 

@@ -44,20 +44,11 @@ impl PostponedRemovals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plimsoll_model::money::MicroUsdPerHour;
     use plimsoll_model::plan::Termination;
 
     /// A plan with a removal for this reason.
     fn plan(reason: DisruptionReason, postponed: &[&str]) -> Plan {
-        let removal = Termination {
-            action_id: "r".into(),
-            node: "n".into(),
-            reason,
-            pods: Vec::new(),
-            replaced_by: Vec::new(),
-            moved_to: Vec::new(),
-            saving: MicroUsdPerHour(0),
-        };
+        let removal = Termination { action_id: "r".into(), node: "n".into(), reason, ..Termination::default() };
         let postponed_removals = postponed.iter().map(|node| (*node).into()).collect();
         Plan { terminations: vec![removal], postponed_removals, ..Plan::default() }
     }

@@ -14,8 +14,7 @@ fn instance_type(name: &str) -> InstanceType {
             capacity_type: CapacityType::OnDemand,
             price: MicroUsdPerHour(68_000),
             available: true,
-            list_price: None,
-            reservation: None,
+            ..Offering::default()
         }],
     }
 }

@@ -3,17 +3,14 @@ use crate::catalog::CapacityType;
 use crate::costs::NodeCosts;
 use crate::identity::NodePoolName;
 use crate::requirements::Operator;
-use crate::snapshot::{ConsolidationPolicy, Disruption};
 
 fn kind(name: &str, price: i64) -> InstanceType {
     let offering = |zone: &str| Offering {
         zone: zone.to_owned(),
-        zone_id: String::new(),
         capacity_type: CapacityType::OnDemand,
         price: MicroUsdPerHour(price),
         available: true,
-        list_price: None,
-        reservation: None,
+        ..Offering::default()
     };
     InstanceType {
         name: name.to_owned(),
@@ -29,27 +26,11 @@ fn kind(name: &str, price: i64) -> InstanceType {
 fn pool(name: &str, overlays: &[NodeOverlay]) -> NodePool {
     NodePool {
         name: NodePoolName::from(name),
-        weight: 0,
         labels: BTreeMap::from([("team".to_owned(), name.to_owned())]),
-        taints: Vec::new(),
-        startup_taints: Vec::new(),
-        requirements: Vec::new(),
-        limits: Resources::new(),
-        replicas: None,
         node_class: "default".to_owned(),
         catalog: Some(CatalogId::from("c")),
-        not_ready: None,
-        deleting: false,
-        disruption: Disruption {
-            policy: ConsolidationPolicy::WhenEmpty,
-            consolidate_after: None,
-            allowed: BTreeMap::new(),
-            rollout_limit: None,
-            next_budget_change: None,
-        },
-        on_demand: None,
         overlays: overlays.to_vec(),
-        costs: NodeCosts::default(),
+        ..NodePool::default()
     }
 }
 

@@ -46,17 +46,11 @@ mod tests {
     fn offering(id: &str, count: Option<u32>) -> Offering {
         Offering {
             zone: "a".to_owned(),
-            zone_id: String::new(),
             capacity_type: CapacityType::Reserved,
             price: MicroUsdPerHour(1),
             available: true,
-            list_price: None,
-            reservation: Some(CapacityReservation {
-                id: id.to_owned(),
-                capacity_block: false,
-                interruptible: false,
-                count,
-            }),
+            reservation: Some(CapacityReservation { id: id.to_owned(), count, ..CapacityReservation::default() }),
+            ..Offering::default()
         }
     }
 
@@ -66,11 +60,8 @@ mod tests {
         let kind = InstanceType {
             name: "m5.large".to_owned(),
             architecture: "amd64".to_owned(),
-            operating_systems: Vec::new(),
-            capacity: Resources::new(),
-            overhead: Resources::new(),
-            labels: BTreeMap::new(),
             offerings,
+            ..InstanceType::default()
         };
         let catalog = Catalog { region: String::new(), instance_types: vec![kind] };
         let reservations = vec![ReservationCount { id: "cr-1".to_owned(), free: 2 }];
@@ -84,12 +75,8 @@ mod tests {
     fn amounts_that_no_launch_reserved_leave_nothing() {
         let kind = InstanceType {
             name: "m5.large".to_owned(),
-            architecture: "amd64".to_owned(),
-            operating_systems: Vec::new(),
-            capacity: Resources::new(),
-            overhead: Resources::new(),
-            labels: BTreeMap::new(),
             offerings: vec![offering("cr-1", Some(5))],
+            ..InstanceType::default()
         };
         let catalog = Catalog { region: String::new(), instance_types: vec![kind] };
         let limit_usage = Resources::from([(reservation_resource("cr-1").as_str(), i64::MAX)]);

@@ -2,7 +2,7 @@ use super::{Action, Capacity, Cloud, Disorder, Ec2, Effect, Outcome, Pool, Setti
 use crate::clock;
 use plimsoll_actuator::ports::{
     CloudError, Compute, FleetRequest, Image, InstanceFilter, InstanceState, InstanceTypeFacts, InterruptionQueue,
-    LaunchTemplateConfig, LaunchTemplateSpec, MetadataOptions, NetworkInterface, Override, SelectorTerm, Subnet, Tags,
+    LaunchTemplateConfig, LaunchTemplateSpec, NetworkInterface, Override, SelectorTerm, Subnet, Tags,
 };
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::money::MicroUsdPerHour;
@@ -19,26 +19,13 @@ fn template() -> LaunchTemplateSpec {
         image_id: "ami-1".to_owned(),
         user_data: "hello".to_owned(),
         instance_profile: "profile".to_owned(),
-        block_devices: Vec::new(),
-        metadata: MetadataOptions {
-            http_endpoint: "enabled".to_owned(),
-            http_protocol_ipv6: None,
-            http_put_response_hop_limit: 1,
-            http_tokens: "required".to_owned(),
-        },
-        detailed_monitoring: false,
-        nested_virtualization: None,
-        enclave: false,
         tenancy: "default".to_owned(),
-        placement_group_id: None,
-        partition: None,
         network_interfaces: vec![NetworkInterface {
             security_group_ids: vec!["sg-2".to_owned(), "sg-1".to_owned()],
             ..NetworkInterface::default()
         }],
         capacity_type: CapacityType::Spot,
-        reservation: None,
-        tags: Tags::new(),
+        ..LaunchTemplateSpec::default()
     }
 }
 
@@ -99,9 +86,8 @@ fn request(token: &str, count: u32) -> FleetRequest {
             overrides: overrides.to_vec(),
             reservation: None,
         }],
-        prioritized: false,
-        context: None,
         tags: tags.into(),
+        ..FleetRequest::default()
     }
 }
 

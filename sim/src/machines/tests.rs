@@ -6,9 +6,7 @@ use crate::apiserver::{ApiServer, ResourceId, object};
 use crate::clock;
 use crate::cloud::{Cloud, Ec2, Settings};
 use crate::kube::{Cluster, Delays};
-use plimsoll_actuator::ports::{
-    FleetRequest, LaunchTemplateConfig, LaunchTemplateSpec, MetadataOptions, NetworkInterface, Override, Tags,
-};
+use plimsoll_actuator::ports::{FleetRequest, LaunchTemplateConfig, LaunchTemplateSpec, NetworkInterface, Override};
 use plimsoll_model::catalog::CapacityType;
 use serde_json::json;
 use std::time::Duration;
@@ -46,23 +44,10 @@ impl Fixture {
             image_id: image.to_owned(),
             user_data: user_data.to_owned(),
             instance_profile: "karpenter-node".to_owned(),
-            block_devices: Vec::new(),
-            metadata: MetadataOptions {
-                http_endpoint: "enabled".to_owned(),
-                http_protocol_ipv6: None,
-                http_put_response_hop_limit: 1,
-                http_tokens: "required".to_owned(),
-            },
-            detailed_monitoring: false,
-            nested_virtualization: None,
-            enclave: false,
             tenancy: "default".to_owned(),
-            placement_group_id: None,
-            partition: None,
             network_interfaces: vec![NetworkInterface::default()],
             capacity_type: CapacityType::OnDemand,
-            reservation: None,
-            tags: Tags::new(),
+            ..LaunchTemplateSpec::default()
         };
         let way = Override {
             instance_type: "m6g.large".to_owned(),
@@ -78,9 +63,7 @@ impl Fixture {
             capacity_type: CapacityType::Spot,
             total_target_capacity: 1,
             launch_template_configs: vec![config],
-            prioritized: false,
-            context: None,
-            tags: Tags::new(),
+            ..FleetRequest::default()
         };
         self.ec2.with(|cloud, now| {
             cloud.ensure_launch_template(&template);

@@ -292,16 +292,10 @@ fn virtual_pods_refer_to_the_youngest_node_launched_for_them() {
     objects.node_claims[2].metadata.deletion_timestamp = read(json!("2026-01-02T00:00:00Z"));
     let in_flight = |name: &str, pod: &str| InFlightClaim {
         name: name.to_owned(),
-        uid: String::new(),
         node_pool: "default".into(),
-        action_id: None,
         pods: vec![PodRef { name: "shop/x".to_owned(), uid: pod.into() }],
-        limit_usage: Default::default(),
-        labels: Default::default(),
-        taints: Vec::new(),
-        allocatable: Default::default(),
         state: plimsoll_model::execution::ClaimState::Launching,
-        launched: None,
+        ..InFlightClaim::default()
     };
     let extra = Extra { in_flight: vec![Arc::new(in_flight("admitted", "b1-3"))], ..Extra::default() };
     let result = snapshot(&objects, &extra);

@@ -10,16 +10,13 @@ use std::sync::Arc;
 pub(crate) fn in_ledger(name: &str, state: ClaimState, pods: &[&str]) -> InFlightClaim {
     InFlightClaim {
         name: name.to_owned(),
-        uid: String::new(),
         node_pool: "default".into(),
-        action_id: None,
         pods: pods.iter().map(|uid| PodRef { name: (*uid).to_owned(), uid: (*uid).into() }).collect(),
         limit_usage: Resources::from([("cpu", 8000)]),
         labels: [("topology.kubernetes.io/zone".to_owned(), "a".to_owned())].into(),
-        taints: Vec::new(),
         allocatable: Resources::from([("cpu", 3800)]),
         state,
-        launched: None,
+        ..InFlightClaim::default()
     }
 }
 

@@ -25,12 +25,10 @@ fn catalog(types: i64) -> Catalog {
         let price = MicroUsdPerHour(cpus * (30_000 + gib * 3_000 - cpus) + number % 7);
         let offering = |zone: &str| Offering {
             zone: zone.to_owned(),
-            zone_id: String::new(),
             capacity_type: CapacityType::OnDemand,
             price,
             available: true,
-            list_price: None,
-            reservation: None,
+            ..Offering::default()
         };
         InstanceType {
             name: format!("type-{number:04}"),

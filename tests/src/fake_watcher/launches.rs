@@ -13,7 +13,7 @@ use plimsoll_model::taints::{Taint, TaintEffect};
 use plimsoll_sim::apiserver::{ResourceId, object};
 use plimsoll_sim::cloud::Action;
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -121,10 +121,8 @@ pub fn launch(
         offerings: Arc::new(offerings),
         requirements: Arc::new(vec![requirement]),
         requests: Resources::from([("cpu", 1000), ("memory", 1 << 30), ("pods", 1)]),
-        taints: Vec::new(),
-        labels: BTreeMap::new(),
         pods,
-        prioritized: false,
         why: "a test".to_owned(),
+        ..Launch::default()
     }
 }

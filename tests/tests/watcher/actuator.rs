@@ -175,16 +175,13 @@ impl State {
         }
         let in_flight = InFlightClaim {
             name: claim.clone(),
-            uid: String::new(),
             node_pool: launch.node_pool.clone(),
             action_id: Some(launch.action_id.clone()),
             pods: launch.pods.clone(),
             limit_usage: Resources::from([("cpu", 2000)]),
-            labels: BTreeMap::new(),
-            taints: Vec::new(),
             allocatable: Resources::from([("cpu", 1900), ("pods", 29)]),
             state: ClaimState::Launching,
-            launched: None,
+            ..InFlightClaim::default()
         };
         self.claims.insert(claim, in_flight);
         vec![accepted]

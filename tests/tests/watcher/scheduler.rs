@@ -234,13 +234,8 @@ fn launch(pod: PodRef) -> Launch {
         node_pool: "default".into(),
         node_class: "default".to_owned(),
         offerings: Arc::new(vec![offering]),
-        requirements: Arc::default(),
-        requests: Default::default(),
-        taints: Vec::new(),
-        labels: Default::default(),
         pods: vec![pod],
-        prioritized: false,
-        why: String::new(),
+        ..Launch::default()
     }
 }
 

@@ -150,8 +150,7 @@ fn offerings(rng: &mut Rng, price: i64) -> Vec<Offering> {
                 capacity_type,
                 price: MicroUsdPerHour(price / 100 * i64::try_from(percent).unwrap_or(100)),
                 available: number == 0 || !rng.chance(6),
-                list_price: None,
-                reservation: None,
+                ..Offering::default()
             });
         }
     }
@@ -187,12 +186,10 @@ pub(crate) fn karpenter_benchmark(count: usize) -> Catalog {
                 .iter()
                 .map(|(zone, capacity_type)| Offering {
                     zone: zone.clone(),
-                    zone_id: String::new(),
                     capacity_type: *capacity_type,
                     price,
                     available: true,
-                    list_price: None,
-                    reservation: None,
+                    ..Offering::default()
                 })
                 .collect(),
         }

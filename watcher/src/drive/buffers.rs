@@ -116,14 +116,8 @@ mod tests {
             action_id: "a".into(),
             node_pool: "default".into(),
             node_class: "default".to_owned(),
-            offerings: Default::default(),
-            requirements: Default::default(),
-            requests: Default::default(),
-            taints: Vec::new(),
-            labels: Default::default(),
             pods: vec![pod_ref("a"), pod_ref("v")],
-            prioritized: false,
-            why: String::new(),
+            ..Launch::default()
         };
         let plan = Plan { launches: vec![launch], placements: vec![on("n1", &["w"])], ..Plan::default() };
         assert_eq!(launched_virtual_pods(&plan, &snapshot), BTreeSet::from(["v".into()]));
@@ -135,14 +129,9 @@ mod tests {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             uid: format!("{namespace}-{name}"),
-            strategy: String::new(),
-            pod_template: None,
-            pod_template_generation: None,
             replicas,
             ready,
-            message: String::new(),
-            provisioning: None,
-            room: String::new(),
+            ..BufferReport::default()
         };
         let buffers = vec![
             buffer("shop", "spare", 2, BufferReady::Resolved),

@@ -214,7 +214,6 @@ impl Retries {
 mod tests {
     use super::*;
     use crate::samples::node;
-    use plimsoll_model::money::MicroUsdPerHour;
     use plimsoll_model::time::Timestamp;
 
     fn removal(action: &str) -> Termination {
@@ -222,10 +221,7 @@ mod tests {
             action_id: action.into(),
             node: "n".into(),
             reason: DisruptionReason::Drifted,
-            pods: Vec::new(),
-            replaced_by: Vec::new(),
-            moved_to: Vec::new(),
-            saving: MicroUsdPerHour(0),
+            ..Termination::default()
         }
     }
 

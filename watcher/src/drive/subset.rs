@@ -112,13 +112,8 @@ mod tests {
             node_pool: "default".into(),
             node_class: "default".to_owned(),
             offerings: std::sync::Arc::new(vec![offering]),
-            requirements: std::sync::Arc::default(),
-            requests: Default::default(),
-            taints: Vec::new(),
-            labels: Default::default(),
             pods: pods.iter().map(|uid| pod(uid)).collect(),
-            prioritized: false,
-            why: String::new(),
+            ..Launch::default()
         }
     }
 
@@ -129,8 +124,7 @@ mod tests {
             reason: DisruptionReason::Underutilized,
             pods: pods.iter().map(|uid| pod(uid)).collect(),
             replaced_by: replaced_by.to_vec(),
-            moved_to: Vec::new(),
-            saving: MicroUsdPerHour(0),
+            ..Termination::default()
         }
     }
 

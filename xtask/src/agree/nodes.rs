@@ -287,12 +287,8 @@ mod tests {
                 requirement("team", &["b", "a"]),
                 requirement(label::ZONE, &["test-1a", "test-1b"]),
             ]),
-            requests: Resources::new(),
-            taints: Vec::new(),
             labels: BTreeMap::from([("tier".to_owned(), "web".to_owned())]),
-            pods: Vec::new(),
-            prioritized: false,
-            why: String::new(),
+            ..Launch::default()
         }
     }
 
@@ -309,12 +305,10 @@ mod tests {
         };
         let offering = Offering {
             zone: "test-1b".to_owned(),
-            zone_id: String::new(),
             capacity_type: CapacityType::Spot,
             price: MicroUsdPerHour(1),
             available: true,
-            list_price: None,
-            reservation: None,
+            ..Offering::default()
         };
         let made = CaseNode::launched("launch-0", &launch(), &kind, &offering, "test-1");
         let of = |key: &str| made.labels.get(key).map(String::as_str);

@@ -29,9 +29,8 @@ pub(super) fn request(capacity_type: CapacityType) -> FleetRequest {
             overrides: vec![way("us-east-1a", 1), way("us-east-1b", 2)],
             reservation: None,
         }],
-        prioritized: false,
-        context: None,
         tags: [("team".to_owned(), "a b".to_owned())].into(),
+        ..FleetRequest::default()
     }
 }
 

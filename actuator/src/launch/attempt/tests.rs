@@ -47,10 +47,8 @@ fn request() -> FleetRequest {
         client_token: group().client_token(FIRST_ATTEMPT),
         capacity_type: CapacityType::Spot,
         total_target_capacity: 1,
-        launch_template_configs: Vec::new(),
-        prioritized: false,
-        context: None,
         tags: group().tags(FIRST_ATTEMPT).into(),
+        ..FleetRequest::default()
     }
 }
 

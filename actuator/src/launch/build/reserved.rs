@@ -65,7 +65,6 @@ mod tests {
     use super::*;
     use plimsoll_model::catalog::{InstanceType, Offering};
     use plimsoll_model::money::MicroUsdPerHour;
-    use plimsoll_model::resources::Resources;
 
     /// Id, zone, price, Capacity Block, interruptible.
     type Row = (&'static str, &'static str, i64, bool, bool);
@@ -73,26 +72,22 @@ mod tests {
     fn chosen(rows: &[Row], free: impl Fn(&str) -> i64) -> Vec<String> {
         let offering = |(id, zone, price, capacity_block, interruptible): &Row| Offering {
             zone: (*zone).to_owned(),
-            zone_id: String::new(),
             capacity_type: CapacityType::Reserved,
             price: MicroUsdPerHour(*price),
             available: true,
-            list_price: None,
             reservation: Some(CapacityReservation {
                 id: (*id).to_owned(),
                 capacity_block: *capacity_block,
                 interruptible: *interruptible,
                 count: None,
             }),
+            ..Offering::default()
         };
         let kind = InstanceType {
             name: "m5.large".to_owned(),
             architecture: "amd64".to_owned(),
-            operating_systems: Vec::new(),
-            capacity: Resources::new(),
-            overhead: Resources::new(),
-            labels: BTreeMap::new(),
             offerings: rows.iter().map(offering).collect(),
+            ..InstanceType::default()
         };
         let choice = |one: &Offering| OfferingChoice {
             instance_type: "m5.large".to_owned(),

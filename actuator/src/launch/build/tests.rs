@@ -28,12 +28,10 @@ struct World {
 fn kind(name: &str, cpu: i64, spot: i64, on_demand: i64) -> InstanceType {
     let offering = |zone: &str, capacity_type, price| Offering {
         zone: zone.to_owned(),
-        zone_id: String::new(),
         capacity_type,
         price: MicroUsdPerHour(price),
         available: true,
-        list_price: None,
-        reservation: None,
+        ..Offering::default()
     };
     InstanceType {
         name: name.to_owned(),

@@ -24,10 +24,7 @@ fn group(id: &str) -> (LaunchGroup, Attempt) {
         client_token: key.client_token(1),
         capacity_type: CapacityType::Spot,
         total_target_capacity: 1,
-        launch_template_configs: Vec::new(),
-        prioritized: false,
-        context: None,
-        tags: BTreeMap::new(),
+        ..FleetRequest::default()
     };
     let group = LaunchGroup { key, claims: BTreeMap::new(), held: BTreeMap::new(), cycle_id: "c".to_owned() };
     (group, Attempt::first(request, Timestamp(0)))

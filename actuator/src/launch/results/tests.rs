@@ -1,6 +1,5 @@
 use super::*;
 use crate::ports::{LaunchTemplateConfig, Override, ReservationSpec};
-use plimsoll_model::resources::Resources;
 use serde_json::json;
 
 fn claim(reserved: Option<&str>) -> NodeClaim {
@@ -14,26 +13,17 @@ fn claim(reserved: Option<&str>) -> NodeClaim {
 fn offering(zone: &str, price: i64, list_price: Option<i64>) -> Offering {
     Offering {
         zone: zone.to_owned(),
-        zone_id: String::new(),
         capacity_type: CapacityType::Spot,
         price: MicroUsdPerHour(price),
         available: true,
         list_price: list_price.map(MicroUsdPerHour),
-        reservation: None,
+        ..Offering::default()
     }
 }
 
 /// An instance type with these offerings.
 fn kind(offerings: Vec<Offering>) -> InstanceType {
-    InstanceType {
-        name: "m5.large".to_owned(),
-        architecture: "amd64".to_owned(),
-        operating_systems: Vec::new(),
-        capacity: Resources::new(),
-        overhead: Resources::new(),
-        labels: BTreeMap::new(),
-        offerings,
-    }
+    InstanceType { name: "m5.large".to_owned(), architecture: "amd64".to_owned(), offerings, ..InstanceType::default() }
 }
 
 /// An instance of this type.
@@ -102,9 +92,7 @@ fn a_reserved_instance_is_in_the_reservation_that_its_claim_or_else_its_request_
             capacity_type: CapacityType::Reserved,
             total_target_capacity: 1,
             launch_template_configs: vec![config],
-            prioritized: false,
-            context: None,
-            tags: BTreeMap::new(),
+            ..FleetRequest::default()
         };
         let text = durable::write(&request).unwrap();
         claim.metadata.annotations.get_or_insert_default().insert(annotation::LAUNCH_REQUEST.to_owned(), text);

@@ -55,9 +55,7 @@ fn kind(name: &str, architecture: &str, pods: i64, efa: i64) -> InstanceType {
         architecture: architecture.to_owned(),
         operating_systems: vec!["linux".to_owned()],
         capacity: Resources::from([(PODS, pods), (EFA, efa)]),
-        overhead: Resources::new(),
-        labels: BTreeMap::new(),
-        offerings: Vec::new(),
+        ..InstanceType::default()
     }
 }
 

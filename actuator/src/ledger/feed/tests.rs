@@ -89,16 +89,9 @@ async fn a_claim_that_was_given_up_is_adopted_again_if_it_is_still_seen_after_a_
 fn admitted() -> InFlightClaim {
     InFlightClaim {
         name: "c".to_owned(),
-        uid: String::new(),
         node_pool: "a".into(),
-        action_id: None,
-        pods: Vec::new(),
-        limit_usage: Resources::new(),
-        labels: BTreeMap::new(),
-        taints: Vec::new(),
-        allocatable: Resources::new(),
         state: ClaimState::Launching,
-        launched: None,
+        ..InFlightClaim::default()
     }
 }
 

@@ -51,13 +51,9 @@ fn launch(id: &str, pool: &str, types: &[&str], zones: &[&str]) -> Launch {
         node_pool: pool.into(),
         node_class: "class".to_owned(),
         offerings: Arc::new(offerings.collect()),
-        requirements: Arc::default(),
-        requests: Resources::new(),
-        taints: Vec::new(),
         labels: labels(&[("team", pool)]),
         pods: vec![PodRef { name: format!("ns/{id}"), uid: id.into() }],
-        prioritized: false,
-        why: String::new(),
+        ..Launch::default()
     }
 }
 

@@ -16,12 +16,9 @@ use serde_json::{Value, json};
 fn kind(name: &str, price: i64, zones: &[&str], labels: &[(&str, &str)]) -> InstanceType {
     let offering = |zone: &&str| Offering {
         zone: (*zone).to_owned(),
-        zone_id: String::new(),
         capacity_type: CapacityType::OnDemand,
         price: MicroUsdPerHour(price),
-        list_price: None,
-        available: false,
-        reservation: None,
+        ..Offering::default()
     };
     InstanceType {
         capacity: Resources::from([("cpu", 2000), ("pods", 29)]),

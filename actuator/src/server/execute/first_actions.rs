@@ -45,7 +45,6 @@ pub(super) fn first_actions(mut plan: Plan, virtual_pods: &BTreeSet<PodUid>) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plimsoll_model::money::MicroUsdPerHour;
     use plimsoll_model::plan::Launch;
     use plimsoll_model::snapshot::DisruptionReason;
 
@@ -58,14 +57,8 @@ mod tests {
             action_id: id.into(),
             node_pool: "default".into(),
             node_class: "default".to_owned(),
-            offerings: Default::default(),
-            requirements: Default::default(),
-            requests: Default::default(),
-            taints: Vec::new(),
-            labels: Default::default(),
             pods: vec![pod(id)],
-            prioritized: false,
-            why: String::new(),
+            ..Launch::default()
         }
     }
 
@@ -76,8 +69,7 @@ mod tests {
             reason: DisruptionReason::Drifted,
             pods: pods.iter().map(|uid| pod(uid)).collect(),
             replaced_by: replaced_by.to_vec(),
-            moved_to: Vec::new(),
-            saving: MicroUsdPerHour(0),
+            ..Termination::default()
         }
     }
 

@@ -3,7 +3,6 @@ use crate::state::catalogs::fixtures::{entries, instance_type};
 use plimsoll_model::catalog::{CapacityType, InstanceType, Offering};
 use plimsoll_model::identity::{ActionId, NodePoolName};
 use plimsoll_model::plan::{OfferingChoice, PodRef, Termination};
-use plimsoll_model::resources::Resources;
 use plimsoll_model::snapshot::DisruptionReason;
 use std::sync::Arc;
 
@@ -26,13 +25,8 @@ fn launch(pool: &str, price: i64, pods: &[&str]) -> Launch {
         node_pool: NodePoolName(pool.to_owned()),
         node_class: "default".to_owned(),
         offerings: Arc::new(vec![offering]),
-        requirements: Arc::default(),
-        requests: Resources::default(),
-        taints: Vec::new(),
-        labels: BTreeMap::new(),
         pods: pods.iter().map(|uid| pod(uid)).collect(),
-        prioritized: false,
-        why: String::new(),
+        ..Launch::default()
     }
 }
 
@@ -41,10 +35,8 @@ fn removal(node: &str) -> Termination {
         action_id: ActionId("y".to_owned()),
         node: NodeName(node.to_owned()),
         reason: DisruptionReason::Empty,
-        pods: Vec::new(),
-        replaced_by: Vec::new(),
-        moved_to: Vec::new(),
         saving: NODE_PRICE,
+        ..Termination::default()
     }
 }
 
@@ -111,9 +103,8 @@ fn catalogs(price: i64) -> Entries {
         zone_id: "id-a".to_owned(),
         capacity_type: CapacityType::OnDemand,
         price: MicroUsdPerHour(price),
-        list_price: None,
         available: true,
-        reservation: None,
+        ..Offering::default()
     };
     entries(InstanceType { offerings: vec![offering], ..instance_type("m6i.large") })
 }

@@ -31,12 +31,8 @@ fn launch(id: &str, value: &str) -> Launch {
         node_class: "default".to_owned(),
         offerings: Arc::new(offerings()),
         requirements: Arc::new(vec![NodeSelectorRequirement::new("example.com/team", Operator::In, [value])]),
-        requests: Default::default(),
-        taints: Vec::new(),
-        labels: Default::default(),
         pods: vec![pod(id)],
-        prioritized: false,
-        why: String::new(),
+        ..Launch::default()
     }
 }
 
@@ -47,8 +43,7 @@ fn removal(id: &str, replaced_by: &[usize], pods: &[&str]) -> Termination {
         reason: DisruptionReason::Drifted,
         pods: pods.iter().map(|uid| pod(uid)).collect(),
         replaced_by: replaced_by.to_vec(),
-        moved_to: Vec::new(),
-        saving: MicroUsdPerHour(0),
+        ..Termination::default()
     }
 }
 

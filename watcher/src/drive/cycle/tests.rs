@@ -147,13 +147,8 @@ fn launches(words: &[&str]) -> Plan {
             price: MicroUsdPerHour(1),
             reservation: None,
         }]),
-        requirements: Arc::default(),
-        requests: Default::default(),
-        taints: Vec::new(),
-        labels: Default::default(),
         pods: word.chars().map(|letter| PodRef { name: letter.to_string(), uid: PodUid(letter.to_string()) }).collect(),
-        prioritized: false,
-        why: String::new(),
+        ..Launch::default()
     };
     Plan { launches: words.iter().map(launch).collect(), ..Plan::default() }
 }

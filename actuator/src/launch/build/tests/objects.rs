@@ -96,7 +96,6 @@ fn a_claim_in_flight_has_the_labels_that_are_decided() {
     ];
     let expected = InFlightClaim {
         name: "pool-1".to_owned(),
-        uid: String::new(),
         node_pool: "pool".into(),
         action_id: Some("action".into()),
         pods: world.launch().pods,
@@ -105,7 +104,7 @@ fn a_claim_in_flight_has_the_labels_that_are_decided() {
         taints: world.launch().taints,
         allocatable: Resources::from([("cpu", 2000), ("pods", 10)]),
         state: ClaimState::Launching,
-        launched: None,
+        ..InFlightClaim::default()
     };
     assert_eq!(in_flight(None), expected);
     let on_demand = in_flight(Some(CapacityType::Spot)).labels;

@@ -21,14 +21,10 @@ pub(super) fn report(provisioning: BufferProvisioning) -> BufferReport {
         namespace: "shop".to_owned(),
         name: "spare".to_owned(),
         uid: "b".to_owned(),
-        strategy: String::new(),
-        pod_template: None,
-        pod_template_generation: None,
         replicas: 1,
         ready: BufferReady::Resolved,
-        message: String::new(),
         provisioning: Some(provisioning),
-        room: String::new(),
+        ..BufferReport::default()
     }
 }
 
@@ -95,8 +91,7 @@ fn a_replacement_for_virtual_pods_waits_for_a_removal_that_does_not_fit() {
         reason: DisruptionReason::Underutilized,
         pods: (0..40_000).map(pod).collect(),
         replaced_by: vec![replacement],
-        moved_to: Vec::new(),
-        saving: MicroUsdPerHour(0),
+        ..Termination::default()
     };
     let terminations = vec![removal("n1", 0), removal("n2", 1)];
     harness.record_plan(&snapshot, Plan { terminations, ..launches(&["a", "v"]) }, 0);

@@ -27,10 +27,8 @@ fn removal(name: &str) -> Plan {
         action_id: format!("remove-{name}").into(),
         node: name.into(),
         reason: DisruptionReason::Empty,
-        pods: Vec::new(),
-        replaced_by: Vec::new(),
-        moved_to: Vec::new(),
         saving: MicroUsdPerHour(1),
+        ..Termination::default()
     };
     Plan { terminations: vec![termination], ..Plan::default() }
 }

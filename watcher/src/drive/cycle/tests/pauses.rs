@@ -134,8 +134,7 @@ fn a_replacement_waits_for_the_pause_of_its_removal() {
         reason: DisruptionReason::Underutilized,
         pods: vec![PodRef { name: "a".to_owned(), uid: "a".into() }],
         replaced_by: vec![0],
-        moved_to: Vec::new(),
-        saving: MicroUsdPerHour(0),
+        ..Termination::default()
     };
     // Virtual pods move with the node, and are no reason to launch the replacement without the removal.
     let plan = Plan { terminations: vec![removal], ..launches(&["av"]) };
@@ -161,10 +160,8 @@ fn removal_of_n(attempt: u32, reason: DisruptionReason) -> Termination {
         action_id: format!("remove-{attempt}").into(),
         node: "n".into(),
         reason,
-        pods: Vec::new(),
-        replaced_by: Vec::new(),
-        moved_to: Vec::new(),
         saving: MicroUsdPerHour(1),
+        ..Termination::default()
     }
 }
 
