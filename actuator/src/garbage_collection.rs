@@ -46,7 +46,6 @@ pub fn exceeds_brake(unclaimed: usize, living: usize) -> bool {
 mod tests {
     use super::*;
     use crate::ports::InstanceState;
-    use plimsoll_model::catalog::CapacityType;
     use plimsoll_model::time::Millis;
 
     const START: Timestamp = Timestamp(1_000_000);
@@ -67,17 +66,9 @@ mod tests {
         Instance {
             id: "i-1".to_owned(),
             state: InstanceState::Running,
-            state_reason: None,
-            instance_type: String::new(),
-            zone: String::new(),
-            image_id: String::new(),
-            subnet_id: String::new(),
-            security_group_ids: Vec::new(),
-            capacity_type: CapacityType::Spot,
-            capacity_reservation_id: None,
-            partition: None,
             launched: START,
             tags: tags.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
+            ..Instance::default()
         }
     }
 

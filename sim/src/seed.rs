@@ -4,7 +4,7 @@
 const NAME_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
 /// A seeded generator (SplitMix64). Generators with equal seeds yield equal sequences.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Rng {
     state: u64,
 }

@@ -14,25 +14,13 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 /// Cluster index, ledger and catalogs.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Facts {
     index: RwLock<Index>,
     ledger: Mutex<Ledger>,
     builder: Mutex<Builder>,
     catalogs: Mutex<Catalogs>,
     changes: watch::Sender<u64>,
-}
-
-impl Default for Facts {
-    fn default() -> Self {
-        Self {
-            index: RwLock::default(),
-            ledger: Mutex::default(),
-            builder: Mutex::default(),
-            catalogs: Mutex::default(),
-            changes: watch::Sender::new(0),
-        }
-    }
 }
 
 impl Facts {

@@ -23,18 +23,7 @@ fn default(device: &str, size_gib: u64) -> BlockDevice {
 }
 
 fn empty(device: &str) -> BlockDevice {
-    BlockDevice {
-        device_name: device.to_owned(),
-        size_gib: None,
-        volume_type: None,
-        iops: None,
-        throughput: None,
-        encrypted: None,
-        kms_key_id: None,
-        snapshot_id: None,
-        initialization_rate: None,
-        delete_on_termination: None,
-    }
+    BlockDevice { device_name: device.to_owned(), ..BlockDevice::default() }
 }
 
 /// A mapping may have no volume; then the image's own volume is used.

@@ -26,9 +26,10 @@ pub enum InstanceFilter {
 }
 
 /// Instance states of EC2.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum InstanceState {
     /// Being started.
+    #[default]
     Pending,
     /// Running.
     Running,
@@ -78,7 +79,7 @@ impl fmt::Display for StateReason {
 }
 
 /// An instance.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Instance {
     /// `i-...`.
     pub id: String,

@@ -42,7 +42,7 @@ pub struct LaunchTemplateSpec {
 }
 
 /// A disk.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct BlockDevice {
     /// `/dev/xvda`.
     pub device_name: String,

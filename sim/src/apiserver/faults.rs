@@ -111,16 +111,10 @@ impl Effect {
 }
 
 /// A gate at which requests wait until a test opens it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Gate {
     open: Arc<watch::Sender<bool>>,
     arrived: Arc<watch::Sender<usize>>,
-}
-
-impl Default for Gate {
-    fn default() -> Self {
-        Self { open: Arc::new(watch::Sender::new(false)), arrived: Arc::new(watch::Sender::new(0)) }
-    }
 }
 
 impl Gate {
@@ -174,7 +168,7 @@ impl Rule {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
     rng: Rng,
     next: u64,
@@ -200,17 +194,7 @@ impl Faults {
     /// Starts without faults. The seed determines random choices.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        let state = State {
-            rng: Rng::new(seed),
-            next: 0,
-            rules: BTreeMap::new(),
-            partitions: BTreeMap::new(),
-            watch_lag: BTreeMap::new(),
-            held: BTreeMap::new(),
-            distortions: Vec::new(),
-            cuts: Vec::new(),
-            watches: 0,
-        };
+        let state = State { rng: Rng::new(seed), ..State::default() };
         Self { state: Arc::new(Mutex::new(state)), changed: signal::Sender::default() }
     }
 

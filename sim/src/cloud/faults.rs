@@ -96,7 +96,7 @@ impl Rule {
 }
 
 /// Faults to come; the oldest that fits a call is used first.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Faults {
     rules: Vec<Rule>,
     cuts: BTreeMap<String, Cut>,
@@ -107,19 +107,6 @@ pub struct Faults {
     /// Of 1000 instances in an answer, how many are missing.
     missing: u32,
     rng: Rng,
-}
-
-impl Default for Faults {
-    fn default() -> Self {
-        Self {
-            rules: Vec::new(),
-            cuts: BTreeMap::new(),
-            broken_images: BTreeSet::new(),
-            renames_nodes: false,
-            missing: 0,
-            rng: Rng::new(0),
-        }
-    }
 }
 
 impl Faults {

@@ -28,19 +28,13 @@ pub struct Disorder {
 }
 
 /// The queue.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Queue {
     /// How messages are delayed and duplicated.
     pub disorder: Disorder,
     entries: BTreeMap<u64, Entry>,
     last: u64,
     rng: Rng,
-}
-
-impl Default for Queue {
-    fn default() -> Self {
-        Self { disorder: Disorder::default(), entries: BTreeMap::new(), last: 0, rng: Rng::new(0) }
-    }
 }
 
 impl Queue {

@@ -117,7 +117,7 @@ pub struct Call {
 }
 
 /// The cloud. Ids follow from the seed and the order of calls.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Cloud {
     /// How it behaves.
     pub settings: Settings,
@@ -166,31 +166,7 @@ impl Cloud {
     /// An empty cloud.
     #[must_use]
     pub fn new(seed: u64, settings: Settings) -> Self {
-        Self {
-            settings,
-            types: BTreeMap::new(),
-            offers: BTreeMap::new(),
-            on_demand: BTreeMap::new(),
-            limits: BTreeMap::new(),
-            subnets: BTreeMap::new(),
-            security_groups: BTreeMap::new(),
-            reservations: BTreeMap::new(),
-            placement_groups: BTreeMap::new(),
-            zonal_shifts: Vec::new(),
-            hidden_zones: BTreeSet::new(),
-            images: BTreeMap::new(),
-            statuses: BTreeMap::new(),
-            queue: Queue::default(),
-            support: Support::default(),
-            log: Vec::new(),
-            templates: BTreeMap::new(),
-            machines: BTreeMap::new(),
-            launched: Vec::new(),
-            tokens: BTreeMap::new(),
-            protected: BTreeSet::new(),
-            fleets: Vec::new(),
-            rng: Rng::new(seed),
-        }
+        Self { settings, rng: Rng::new(seed), ..Self::default() }
     }
 
     /// Offers a type in zones, with its On-Demand price and its Spot price by zone.

@@ -32,7 +32,7 @@ const OBSERVED: [ResourceId; 4] =
     [ResourceId::NODE_CLAIMS, ResourceId::NODES, ResourceId::PODS, ResourceId::POD_DISRUPTION_BUDGETS];
 
 /// State of the observed objects, replayed from their changes.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Observer {
     /// Time after which an actuator knows of a change, and requests from before the change have taken effect.
     settled: Duration,
@@ -70,24 +70,7 @@ pub(super) struct Observer {
 impl Observer {
     /// An observer that has seen nothing yet.
     pub(super) fn new(settled: Duration, budget: Option<Budget>) -> Self {
-        Self {
-            settled,
-            clock_lead: Duration::ZERO,
-            budget,
-            requests: 0,
-            revision: 0,
-            claims: BTreeMap::new(),
-            nodes: BTreeMap::new(),
-            pods: BTreeMap::new(),
-            pod_budgets: BTreeMap::new(),
-            marked: BTreeMap::new(),
-            protected: BTreeSet::new(),
-            in_service: BTreeSet::new(),
-            late: BTreeSet::new(),
-            ended: BTreeSet::new(),
-            most_claims: 0,
-            unfenced: false,
-        }
+        Self { settled, budget, ..Self::default() }
     }
 
     /// The clocks of actuators may be ahead by this much.

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Code, Request, Response, Status};
 
 /// State that a test reads and sets.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct State {
     /// Received executions, with their times.
     pub(crate) executions: Vec<(Instant, Execution)>,
@@ -71,17 +71,7 @@ impl FakeActuator {
     /// Serves at a port of this name, as a process of the same name.
     pub(crate) fn start(network: &Network, name: &str) -> Self {
         let position = LedgerPosition { epoch: 1, sequence: 0 };
-        let state = State {
-            executions: Vec::new(),
-            claims: BTreeMap::new(),
-            position,
-            reject: None,
-            fail: 0,
-            standby_of: None,
-            stalled: false,
-            then: Then::End,
-            open: 0,
-        };
+        let state = State { position, ..State::default() };
         let fake = Self {
             state: Arc::new(Mutex::new(state)),
             told: Arc::new(watch::Sender::new(position)),

@@ -48,16 +48,10 @@ pub(super) struct PodWatch {
     cases: Mutex<HashMap<u64, Slot>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Slot {
     pods: Pods,
     changes: watch::Sender<u64>,
-}
-
-impl Default for Slot {
-    fn default() -> Self {
-        Self { pods: Pods::new(), changes: watch::channel(0).0 }
-    }
 }
 
 impl PodWatch {

@@ -35,7 +35,7 @@ pub(super) struct Bindable {
 }
 
 /// Outcome of a case.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct Outcome {
     pub(super) seed: u64,
     pub(super) title: String,
@@ -74,24 +74,7 @@ pub(super) struct Outcome {
 
 impl Outcome {
     pub(super) fn new(seed: u64, title: &str) -> Outcome {
-        Outcome {
-            seed,
-            title: title.to_owned(),
-            nodes: 0,
-            wanted: 0,
-            left: 0,
-            probes: 0,
-            unbound: Vec::new(),
-            strayed: Vec::new(),
-            wayward: 0,
-            rounds: 0,
-            needs_node: false,
-            foretold: None,
-            as_planned: None,
-            against: Vec::new(),
-            bindable: Vec::new(),
-            error: None,
-        }
+        Outcome { seed, title: title.to_owned(), ..Outcome::default() }
     }
 
     pub(super) fn agrees(&self) -> bool {

@@ -17,6 +17,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A cluster whose time is that of the last call.
+#[derive(Default)]
 pub(super) struct Cluster {
     boot: Millis,
     started: bool,
@@ -38,18 +39,7 @@ pub(super) struct Cluster {
 
 impl Cluster {
     pub(super) fn new(boot: Millis) -> Self {
-        Self {
-            boot,
-            started: false,
-            nodes: BTreeMap::new(),
-            ready: BTreeMap::new(),
-            pods: BTreeMap::new(),
-            evicted: BTreeSet::new(),
-            targets: BTreeMap::new(),
-            shapes: BTreeMap::new(),
-            leaving: BTreeMap::new(),
-            created: 0,
-        }
+        Self { boot, ..Self::default() }
     }
 
     /// All nodes, also those that boot.
