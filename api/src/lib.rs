@@ -13,7 +13,6 @@ pub mod capacity_buffer;
 pub mod capacity_quota;
 pub mod condition;
 pub mod crd;
-pub mod default;
 pub mod duration;
 pub mod ec2_node_class;
 pub mod hash;
@@ -29,7 +28,6 @@ pub mod validation;
 
 pub use capacity_buffer::{CapacityBuffer, CapacityBufferSpec, CapacityBufferStatus};
 pub use capacity_quota::{CapacityQuota, CapacityQuotaSpec, CapacityQuotaStatus};
-pub use default::Defaulted;
 pub use duration::{GoDuration, NillableDuration};
 pub use ec2_node_class::{AmiFamily, EC2NodeClass, EC2NodeClassSpec, EC2NodeClassStatus};
 pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;

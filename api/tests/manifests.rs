@@ -3,11 +3,11 @@
 
 use plimsoll_api::crd::Kind;
 use plimsoll_api::{
-    AmiFamily, CapacityBuffer, CapacityQuota, Defaulted, EC2NodeClass, NodeClaim, NodeOverlay, NodePool, Validate,
-    validation,
+    AmiFamily, CapacityBuffer, CapacityQuota, EC2NodeClass, NodeClaim, NodeOverlay, NodePool, Validate, validation,
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
+use std::fmt::Debug;
 
 const SEEDS: [&str; 2] = [include_str!("fixtures/seed-000.yaml"), include_str!("fixtures/seed-001.yaml")];
 
@@ -47,28 +47,6 @@ fn the_newest_image_of_a_family_is_meant_where_none_is_selected() {
     }
 }
 
-#[test]
-fn defaults_are_filled_in() {
-    let pool = read::<NodePool>(&documents(SEEDS[0])[0]);
-    assert_eq!(pool.spec.template.spec.expire_after, None);
-    let pool = serde_json::to_value(pool.defaulted()).unwrap();
-    assert_eq!(pool["spec"]["template"]["spec"]["expireAfter"], "720h");
-    let disruption = json!({
-        "consolidateAfter": "1m",
-        "consolidationPolicy": "WhenEmptyOrUnderutilized",
-        "budgets": [{"nodes": "10%"}],
-    });
-    assert_eq!(pool["spec"]["disruption"], disruption);
-    let class = read::<EC2NodeClass>(&documents(SEEDS[0])[1]).defaulted();
-    let metadata = json!({
-        "httpEndpoint": "enabled",
-        "httpProtocolIPv6": "disabled",
-        "httpPutResponseHopLimit": 1,
-        "httpTokens": "required",
-    });
-    assert_eq!(serde_json::to_value(class.spec.metadata_options).unwrap(), metadata);
-}
-
 /// Fills in the defaults of `schema` as the API server does: from the outside in.
 fn fill(schema: &Value, value: &mut Value) {
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
@@ -85,46 +63,95 @@ fn fill(schema: &Value, value: &mut Value) {
     }
 }
 
-fn assert_defaults_are_those_of_the_schema<T>(kind: Kind, manifest: &Value)
-where
-    T: DeserializeOwned + Serialize + Defaulted,
-{
-    let mut filled = manifest.clone();
-    fill(&kind.schema(), &mut filled);
-    assert_eq!(serde_json::to_value(read::<T>(manifest).defaulted()).unwrap(), filled, "{manifest}");
+/// An object as the API server stores it.
+fn stored(kind: Kind, manifest: &Value) -> Value {
+    let mut stored = manifest.clone();
+    fill(&kind.schema(), &mut stored);
+    stored
+}
+
+/// What is `used` of an object from a file is what is used of it once the API server has stored it.
+fn assert_used_as_stored<T: DeserializeOwned, V: Debug + PartialEq>(
+    kind: Kind,
+    manifest: &Value,
+    used: impl Fn(&T) -> V,
+) {
+    let (given, stored) = (read::<T>(manifest), read::<T>(&stored(kind, manifest)));
+    assert_eq!(used(&given), used(&stored), "{manifest}");
+}
+
+fn object(version: &str, kind: &str, spec: &Value) -> Value {
+    json!({"apiVersion": version, "kind": kind, "metadata": {"name": "n"}, "spec": spec})
 }
 
 #[test]
-fn defaults_in_code_are_those_of_the_schema() {
-    let class_ref = json!({"group": "g", "kind": "K", "name": "n"});
-    let template = json!({"spec": {"nodeClassRef": class_ref, "requirements": []}});
+fn defaults_of_a_node_pool_are_those_of_the_schema() {
+    let node_pool = |spec: &Value| object("karpenter.sh/v1", "NodePool", spec);
+    let mut template = json!({"spec": {"nodeClassRef": {"group": "g", "kind": "K", "name": "n"}, "requirements": []}});
+    let used = |pool: &NodePool| {
+        let spec = &pool.spec;
+        (spec.consolidate_after(), spec.consolidation_policy(), spec.budgets(), spec.template.spec.expire_after())
+    };
     for disruption in [
         json!({"consolidateAfter": "Never"}),
         json!({"consolidateAfter": "5m", "budgets": [{"nodes": "10%", "reasons": ["Empty"]}]}),
         json!({"consolidateAfter": "5m", "consolidationPolicy": "WhenEmpty", "budgets": []}),
     ] {
-        let spec = json!({"template": template, "disruption": disruption});
-        let pool =
-            json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "n"}, "spec": spec});
-        assert_defaults_are_those_of_the_schema::<NodePool>(Kind::NodePool, &pool);
+        let pool = node_pool(&json!({"template": template, "disruption": disruption}));
+        assert_used_as_stored(Kind::NodePool, &pool, used);
     }
-    let object = |version: &str, kind: &str, spec: Value| json!({"apiVersion": version, "kind": kind, "metadata": {"name": "n"}, "spec": spec});
-    let pool = object("karpenter.sh/v1", "NodePool", json!({"template": template}));
-    assert_defaults_are_those_of_the_schema::<NodePool>(Kind::NodePool, &pool);
-    let claim = object("karpenter.sh/v1", "NodeClaim", template["spec"].clone());
-    assert_defaults_are_those_of_the_schema::<NodeClaim>(Kind::NodeClaim, &claim);
-    let overlay = object("karpenter.sh/v1alpha1", "NodeOverlay", json!({"requirements": []}));
-    assert_defaults_are_those_of_the_schema::<NodeOverlay>(Kind::NodeOverlay, &overlay);
-    let buffer = object("autoscaling.x-k8s.io/v1beta1", "CapacityBuffer", json!({}));
-    assert_defaults_are_those_of_the_schema::<CapacityBuffer>(Kind::CapacityBuffer, &buffer);
-    let quota = object("autoscaling.x-k8s.io/v1beta1", "CapacityQuota", json!({"limits": {"resources": {}}}));
-    assert_defaults_are_those_of_the_schema::<CapacityQuota>(Kind::CapacityQuota, &quota);
-    for options in [json!({}), json!({"metadataOptions": {"httpTokens": "optional"}})] {
+    let pool = node_pool(&json!({"template": template}));
+    assert_used_as_stored(Kind::NodePool, &pool, used);
+    assert_used_as_stored(Kind::NodePool, &documents(SEEDS[0])[0], used);
+    template["spec"]["expireAfter"] = json!("720h");
+    let disruption = json!({
+        "consolidateAfter": "0s",
+        "consolidationPolicy": "WhenEmptyOrUnderutilized",
+        "budgets": [{"nodes": "10%"}],
+    });
+    assert_eq!(stored(Kind::NodePool, &pool), node_pool(&json!({"template": template, "disruption": disruption})));
+}
+
+#[test]
+fn defaults_of_a_node_class_are_those_of_the_schema() {
+    let node_class = |more: &Value| {
         let mut spec = json!({"subnetSelectorTerms": [], "securityGroupSelectorTerms": []});
-        spec.as_object_mut().unwrap().extend(options.as_object().unwrap().clone());
-        let class = object("karpenter.k8s.aws/v1", "EC2NodeClass", spec);
-        assert_defaults_are_those_of_the_schema::<EC2NodeClass>(Kind::EC2NodeClass, &class);
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        object("karpenter.k8s.aws/v1", "EC2NodeClass", &spec)
+    };
+    let used = |class: &EC2NodeClass| class.spec.metadata_options();
+    let class = node_class(&json!({}));
+    for class in [&class, &node_class(&json!({"metadataOptions": {"httpTokens": "optional"}}))] {
+        assert_used_as_stored(Kind::EC2NodeClass, class, used);
     }
+    let defaults = json!({
+        "httpEndpoint": "enabled",
+        "httpProtocolIPv6": "disabled",
+        "httpPutResponseHopLimit": 1,
+        "httpTokens": "required",
+    });
+    assert_eq!(stored(Kind::EC2NodeClass, &class), node_class(&json!({"metadataOptions": defaults})));
+}
+
+#[test]
+fn defaults_of_other_kinds_are_those_of_the_schema() {
+    let mut spec = json!({"nodeClassRef": {"group": "g", "kind": "K", "name": "n"}, "requirements": []});
+    let claim = object("karpenter.sh/v1", "NodeClaim", &spec);
+    assert_used_as_stored(Kind::NodeClaim, &claim, |claim: &NodeClaim| claim.spec.expire_after());
+    spec["expireAfter"] = json!("720h");
+    assert_eq!(stored(Kind::NodeClaim, &claim), object("karpenter.sh/v1", "NodeClaim", &spec));
+
+    let buffer = |spec: &Value| object("autoscaling.x-k8s.io/v1beta1", "CapacityBuffer", spec);
+    let used = |buffer: &CapacityBuffer| buffer.spec.strategy().to_owned();
+    assert_used_as_stored(Kind::CapacityBuffer, &buffer(&json!({})), used);
+    let defaults = json!({"provisioningStrategy": "buffer.x-k8s.io/active-capacity"});
+    assert_eq!(stored(Kind::CapacityBuffer, &buffer(&json!({}))), buffer(&defaults));
+
+    let overlay = object("karpenter.sh/v1alpha1", "NodeOverlay", &json!({"requirements": []}));
+    assert_eq!(stored(Kind::NodeOverlay, &overlay), overlay, "it has no defaults");
+    let limits = json!({"limits": {"resources": {}}});
+    let quota = object("autoscaling.x-k8s.io/v1beta1", "CapacityQuota", &limits);
+    assert_eq!(stored(Kind::CapacityQuota, &quota), quota, "it has no defaults");
 }
 
 /// Every field that there is, with names as Kubernetes spells them.

@@ -166,8 +166,7 @@ fn snake_case(condition: &str) -> String {
 }
 
 fn consolidation_policy(pool: &NodePool) -> &'static str {
-    let disruption = pool.spec.disruption.as_ref();
-    match disruption.and_then(|disruption| disruption.consolidation_policy).unwrap_or_default() {
+    match pool.spec.consolidation_policy() {
         ConsolidationPolicy::WhenEmpty => "when_empty",
         ConsolidationPolicy::WhenEmptyOrUnderutilized => "when_empty_or_underutilized",
         ConsolidationPolicy::Balanced => "balanced",
