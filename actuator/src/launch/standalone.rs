@@ -4,13 +4,13 @@
 //! The launch group and the client token are derived from the claim's UID, and the launch request is written to the
 //! claim before it is sent. From then on, the claim is handled like any other (see [`super::record`]).
 
-use super::LaunchGroup;
 use super::admit::{self, Admission, NotAdmitted};
 use super::attempt::Attempt;
 use super::build;
 use super::purchase::RequestError;
 use super::record::{self, annotation, primary_annotations};
 use super::replacement::requests;
+use super::{Admitted, LaunchGroup};
 use crate::clock::Timestamped;
 use crate::controller_loop::{Candidate, ControllerLoop, Requeue};
 use crate::durable;
@@ -21,7 +21,9 @@ use crate::io::{ObjectPart, UpdateResult, WriteError, Writes, add_finalizer};
 use crate::launch_template::LaunchTemplates;
 use crate::ledger::reserved_text;
 use crate::metrics::ActuatorMetrics;
+use crate::ports::FleetRequest;
 use crate::state::launch_group::{GroupKey, standalone_action};
+use crate::state::subnet_addresses::HeldAddresses;
 use crate::stores::WatchedKind;
 use kube::ResourceExt;
 use plimsoll_api::condition::Status;
@@ -144,38 +146,14 @@ async fn launch(deps: &StandaloneClaims, claim: &NodeClaim) -> Result<(), NotLau
         // Not an answer to a standalone claim.
         NotAdmitted::Repeated(_) => refused("the launch is already in progress".to_owned()),
     })?;
-    let request = match admit::purchase(admission, &admitted) {
-        Ok((purchase, held)) => {
-            let request = purchase.request(&deps.launch_templates, &group, Some(name)).await;
-            request.map(|request| (request, held))
+    let requested = request(deps, &admitted, &group, name).await;
+    let (request, held) = requested.inspect_err(|_| {
+        if is_first {
+            admission.ledger.gone(name);
         }
-        Err(error) => Err(error),
-    };
-    let (request, held) = match request {
-        Ok(request) => request,
-        Err(error) => {
-            if is_first {
-                admission.ledger.gone(name);
-            }
-            return Err(error.into());
-        }
-    };
+    })?;
     let attempt = Attempt::first(request, admission.clock.timestamp());
-    let mut annotations = primary_annotations(&attempt);
-    for (key, value) in [
-        (key::OWNER, key::OWNER_VALUE.to_owned()),
-        (key::ACTION_ID, action.0.clone()),
-        // Cannot fail: a struct of strings and numbers.
-        (key::LAUNCH_GROUP, durable::write(&group).unwrap_or_default()),
-        (key::RESERVED, reserved_text(&admitted.reserved)),
-        (key::EPOCH, admission.fence.epoch().to_string()),
-        (key::EC2_NODE_CLASS_HASH, hash::ec2_node_class(&admitted.class.spec, &admission.settings.cluster_ca_bundle)),
-        (key::EC2_NODE_CLASS_HASH_VERSION, hash::EC2_NODE_CLASS_VERSION.to_owned()),
-        (key::WHY, "NodeClaim without a NodePool".to_owned()),
-    ] {
-        annotations.insert(key.to_owned(), value);
-    }
-    annotations.extend(build::instance_profile(&admitted.class));
+    let annotations = launch_annotations(admission, &admitted, &group, &attempt);
     let written = deps.writes.update(claim, ObjectPart::Main, |claim| mark(claim, &annotations)).await;
     if is_first && written.as_ref().is_err_and(|error| !error.may_have_happened()) {
         admission.ledger.gone(name);
@@ -193,6 +171,43 @@ async fn launch(deps: &StandaloneClaims, claim: &NodeClaim) -> Result<(), NotLau
         UpdateResult::Gone => admission.ledger.gone(name),
     }
     Ok(())
+}
+
+/// The request of the claim's group, and the addresses that it holds in its subnets. Ensures the launch templates.
+async fn request(
+    deps: &StandaloneClaims,
+    admitted: &Admitted,
+    group: &GroupKey,
+    name: &str,
+) -> Result<(FleetRequest, HeldAddresses), RequestError> {
+    let (purchase, held) = admit::purchase(&deps.admission, admitted)?;
+    let request = purchase.request(&deps.launch_templates, group, Some(name)).await?;
+    Ok((request, held))
+}
+
+/// The annotations that record a launch on its claim.
+fn launch_annotations(
+    admission: &Admission,
+    admitted: &Admitted,
+    group: &GroupKey,
+    attempt: &Attempt,
+) -> BTreeMap<String, String> {
+    let mut annotations = primary_annotations(attempt);
+    for (key, value) in [
+        (key::OWNER, key::OWNER_VALUE.to_owned()),
+        (key::ACTION_ID, admitted.launch.action_id.0.clone()),
+        // Cannot fail: a struct of strings and numbers.
+        (key::LAUNCH_GROUP, durable::write(group).unwrap_or_default()),
+        (key::RESERVED, reserved_text(&admitted.reserved)),
+        (key::EPOCH, admission.fence.epoch().to_string()),
+        (key::EC2_NODE_CLASS_HASH, hash::ec2_node_class(&admitted.class.spec, &admission.settings.cluster_ca_bundle)),
+        (key::EC2_NODE_CLASS_HASH_VERSION, hash::EC2_NODE_CLASS_VERSION.to_owned()),
+        (key::WHY, "NodeClaim without a NodePool".to_owned()),
+    ] {
+        annotations.insert(key.to_owned(), value);
+    }
+    annotations.extend(build::instance_profile(&admitted.class));
+    annotations
 }
 
 /// Writes the launch to a claim, unless that was done before.

@@ -43,38 +43,13 @@ pub(super) async fn execute(
     let received = Instant::now();
     let execution = Execution::try_from(request).map_err(|error| Status::invalid_argument(error.to_string()))?;
     let Execution { driver, plan, cycle_id, virtual_pods, buffers } = execution;
-    let (launches, terminations) = (plan.launches.len(), plan.terminations.len());
-    let plan = first_actions(plan, &virtual_pods);
-    if (launches, terminations) != (plan.launches.len(), plan.terminations.len()) {
-        tracing::warn!(cycle_id, launches, terminations, "plan has too many actions, only the first are considered");
-    }
     if cycle_id.len() > MAX_CYCLE_ID_BYTES {
         return Err(Status::invalid_argument(format!("cycle_id has more than {MAX_CYCLE_ID_BYTES} bytes")));
     }
+    let plan = considered(plan, &virtual_pods, &cycle_id);
     let driver = Driver { holder: driver.identity, transitions: driver.transitions };
-    // A watcher sends some pods without their reasons if not all fit into one message, and sends those later.
-    for unschedulable in plan.unschedulable.iter().filter(|unschedulable| !unschedulable.reasons.is_empty()) {
-        deps.events.unschedulable(&unschedulable.pod, &unschedulable.reasons);
-    }
-    for problem in &plan.pool_problems {
-        if let Some(pool) = deps.stores.pools.get(&problem.node_pool) {
-            deps.events.pool_problem(&pool, problem);
-        }
-    }
-    if let Some(reason) = deps.fence.paused() {
-        tracing::info!(
-            cycle_id,
-            reason,
-            launches = plan.launches.len(),
-            terminations = plan.terminations.len(),
-            "paused, plan not executed"
-        );
-        let pool_of = |node: &NodeName| {
-            let node = deps.stores.nodes.get(&node.0)?;
-            Some(view::pool_of(node.metadata.labels.as_ref()).to_owned()).filter(|pool| !pool.is_empty())
-        };
-        deps.unexecuted.note(&plan, &deps.catalogs.all(), pool_of);
-    }
+    publish_problems(&deps, &plan);
+    note_if_paused(&deps, &plan, &cycle_id);
     deps.fence.check_admission().map_err(|error| refused(&error))?;
     driver::check(&deps.drivers, &driver).await?;
     let slots = deps.admission.launches.reserve(plan.launches.len().min(MAX_LAUNCHES));
@@ -115,6 +90,46 @@ pub(super) async fn execute(
     let ids: Vec<ActionId> =
         ids.chain(plan.terminations.iter().map(|termination| &termination.action_id)).cloned().collect();
     Ok(stream_outcomes(deps, ids, context.driver, stop))
+}
+
+/// The plan with as many actions as are considered at once.
+fn considered(plan: Plan, virtual_pods: &BTreeSet<PodUid>, cycle_id: &str) -> Plan {
+    let (launches, terminations) = (plan.launches.len(), plan.terminations.len());
+    let plan = first_actions(plan, virtual_pods);
+    if (launches, terminations) != (plan.launches.len(), plan.terminations.len()) {
+        tracing::warn!(cycle_id, launches, terminations, "plan has too many actions, only the first are considered");
+    }
+    plan
+}
+
+/// Publishes Events: why pods are unschedulable, and why NodePools launch nothing.
+fn publish_problems(deps: &Leader, plan: &Plan) {
+    // A watcher sends some pods without their reasons if not all fit into one message, and sends those later.
+    for unschedulable in plan.unschedulable.iter().filter(|unschedulable| !unschedulable.reasons.is_empty()) {
+        deps.events.unschedulable(&unschedulable.pod, &unschedulable.reasons);
+    }
+    for problem in &plan.pool_problems {
+        if let Some(pool) = deps.stores.pools.get(&problem.node_pool) {
+            deps.events.pool_problem(&pool, problem);
+        }
+    }
+}
+
+/// Records the actions of the plan if it is not executed because writes are paused.
+fn note_if_paused(deps: &Leader, plan: &Plan, cycle_id: &str) {
+    let Some(reason) = deps.fence.paused() else { return };
+    tracing::info!(
+        cycle_id,
+        reason,
+        launches = plan.launches.len(),
+        terminations = plan.terminations.len(),
+        "paused, plan not executed"
+    );
+    let pool_of = |node: &NodeName| {
+        let node = deps.stores.nodes.get(&node.0)?;
+        Some(view::pool_of(node.metadata.labels.as_ref()).to_owned()).filter(|pool| !pool.is_empty())
+    };
+    deps.unexecuted.note(plan, &deps.catalogs.all(), pool_of);
 }
 
 /// Records when pods without a node were first planned.
