@@ -1,11 +1,12 @@
 //! The like-for-like replacement of an interrupted node for which no plan arrives in time (safety rule 13).
 
-use super::admit::{self, Admission, NotAdmitted};
+use super::admit::{self, Admission, LaunchObjects, NotAdmitted};
 use crate::clock::Timestamped;
 use crate::guarded;
 use crate::ledger::Rejection;
 use crate::state::insufficient_capacity::Wanted;
 use crate::state::launch_group::replacement_action;
+use kube::ResourceExt;
 use plimsoll_api::{EC2NodeClass, NodeClaim};
 use plimsoll_model::catalog::CapacityType;
 use plimsoll_model::identity::NodePoolName;
@@ -66,31 +67,22 @@ pub fn request_replacement(
         return Err(lacks(error));
     }
     let uid = old.metadata.uid.as_deref().ok_or_else(|| lacks("no UID"))?;
-    let labels = old.metadata.labels.clone().unwrap_or_default();
-    let pool_name = NodePoolName(labels.get(label::NODE_POOL).cloned().ok_or_else(|| lacks("no pool"))?);
+    let pool_name = NodePoolName(old.labels().get(label::NODE_POOL).cloned().ok_or_else(|| lacks("no pool"))?);
     let class_name = &old.spec.node_class_ref.name;
     let refused = |message: String| ReplacementError::Refused(message);
     let objects = admit::look_up(deps, &pool_name, class_name).map_err(|refusal| refused(refusal.message))?;
-    let (pool, class, catalog) = &objects;
     let old_requirements: Vec<NodeSelectorRequirement> =
         old.spec.requirements.iter().map(NodeSelectorRequirement::from).collect();
     let requirements = Requirements::from_api(&old_requirements).map_err(|error| lacks(&error.to_string()))?;
     let requests = requests(old).map_err(|error| lacks(&error))?;
-    let of = |key: &str| labels.get(key).cloned().unwrap_or_default();
-    let former = (of(label::INSTANCE_TYPE), of(label::ZONE), CapacityType::parse(&of(label::CAPACITY_TYPE)));
-    let mut offerings = deps.offerings(catalog, &requirements, &requests);
-    offerings.retain(|it| (&it.instance_type, &it.zone, Some(it.capacity_type)) != (&former.0, &former.1, former.2));
-    if moves_volumes {
-        prefer_zone(deps, &former.1, class, &mut offerings);
-    }
     let launch = Launch {
         action_id: replacement_action(uid),
-        node_pool: pool_name.clone(),
+        node_pool: pool_name,
         node_class: class_name.clone(),
-        offerings: Arc::new(offerings),
+        offerings: Arc::new(other_offerings(deps, old, (&requirements, &requests), &objects, moves_volumes)),
         requirements: Arc::new(old_requirements),
         requests,
-        taints: pool.spec.template.spec.taints.iter().map(Into::into).collect(),
+        taints: objects.0.spec.template.spec.taints.iter().map(Into::into).collect(),
         labels: Default::default(),
         pods: Vec::new(),
         prioritized: false,
@@ -116,6 +108,24 @@ pub fn request_replacement(
         slots.launch(group, purchase, Instant::now());
     }
     Ok(ReplacementResult::Launching { claim })
+}
+
+/// The offerings that fit the old claim, except its own.
+fn other_offerings(
+    deps: &Admission,
+    old: &NodeClaim,
+    (requirements, requests): (&Requirements, &Resources),
+    (_, class, catalog): &LaunchObjects,
+    moves_volumes: bool,
+) -> Vec<OfferingChoice> {
+    let of = |key: &str| old.labels().get(key).map_or("", String::as_str);
+    let former = (of(label::INSTANCE_TYPE), of(label::ZONE), CapacityType::parse(of(label::CAPACITY_TYPE)));
+    let mut offerings = deps.offerings(catalog, requirements, requests);
+    offerings.retain(|it| (it.instance_type.as_str(), it.zone.as_str(), Some(it.capacity_type)) != former);
+    if moves_volumes {
+        prefer_zone(deps, of(label::ZONE), class, &mut offerings);
+    }
+    offerings
 }
 
 /// Keeps only offerings in `zone`, if one is available there. PersistentVolumes are not watched here, and most can be

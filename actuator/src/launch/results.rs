@@ -175,10 +175,18 @@ pub async fn launched(
         cycle_id, claim = name, instance = instance.instance_id, instance_type = instance.instance_type,
         zone = instance.zone, capacity_type = %instance.capacity_type, "launched"
     );
+    record_launched(deps, &launched, claim, &written);
+    post_outcome(deps, record::action(claim), OutcomeStatus::Launched, None, String::new(), name);
+    Ok(Some(written))
+}
+
+/// Records in memory what a claim's instance uses and shows: in the ledger, of its subnet and of its offering.
+fn record_launched(deps: &Launcher, launched: &LaunchedInstance<'_>, claim: &NodeClaim, written: &NodeClaim) {
+    let (name, instance) = (record::name(claim), launched.instance);
     deps.ledger.with(|ledger| {
         if let Some(counted) = launched.counted() {
             ledger.launched(name, counted);
-            ledger.labelled(name, seeds::labels(&written));
+            ledger.labelled(name, seeds::labels(written));
         }
         if written.metadata.deletion_timestamp.is_none() {
             ledger.found(name);
@@ -187,19 +195,14 @@ pub async fn launched(
             ledger.reservation_used(&reservation.id);
         }
     });
-    let addresses = instance_type.map_or(1, |instance_type| instance_type.capacity.get(PODS));
+    let addresses = launched.instance_type.map_or(1, |instance_type| instance_type.capacity.get(PODS));
     deps.subnet_addresses.launched(&instance.subnet_id, addresses);
-    let group = record::placement_group(claim);
-    let mut unavailable = deps.insufficient_capacity.lock();
-    unavailable.succeeded(Wanted {
+    deps.insufficient_capacity.lock().succeeded(Wanted {
         instance_type: &instance.instance_type,
         zone: &instance.zone,
         capacity_type: instance.capacity_type,
-        placement_group: group,
+        placement_group: record::placement_group(claim),
     });
-    drop(unavailable);
-    post_outcome(deps, record::action(claim), OutcomeStatus::Launched, None, String::new(), name);
-    Ok(Some(written))
 }
 
 /// Fails claims that will get no instance: deletes them, so that their pods are planned again.
