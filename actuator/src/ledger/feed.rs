@@ -169,6 +169,7 @@ impl Feed {
         self.forget_resolved(deps);
     }
 
+    /// Adopts a claim that the ledger does not know or could not read, and records what has changed.
     fn claim(&mut self, deps: &Sources, name: &str, claim: &NodeClaim, now: Timestamp) {
         let node_name = claim.node_name();
         let node = node_name.and_then(|node| deps.stores.nodes.get(node));
@@ -206,31 +207,7 @@ impl Feed {
             return;
         }
         let seed = seed();
-        deps.ledger.with(|ledger| {
-            if let Some(node) = seed.node {
-                ledger.node_of(name, node);
-            }
-            if let Some(capacity) = seed.capacity {
-                ledger.launched(name, capacity);
-            }
-            ledger.labelled(name, seed.labels);
-            if let Some(price) = claim.price() {
-                ledger.priced(name, price);
-            }
-            if seed.initialized {
-                ledger.initialized(name, now);
-            }
-            if seed.overdue {
-                ledger.not_initialized(name, now);
-            }
-            if seed.deleting {
-                ledger.deleting(name);
-            }
-            if seed.terminating {
-                ledger.terminating(name);
-            }
-            ledger.drifted(name, seed.drifted);
-        });
+        deps.ledger.with(|ledger| record(ledger, name, claim, seed, now));
     }
 
     /// Records that the watch cache no longer has a claim that it had.
@@ -299,6 +276,33 @@ fn adopt(deps: &Sources, seed: &ClaimSeed) {
     if let Err(problem) = deps.ledger.with(|ledger| ledger.adopt(seed)) {
         tracing::error!(%problem, "NodePool launches nothing until the annotation is fixed or the NodeClaim is deleted");
     }
+}
+
+/// Records what a claim and its Node show.
+fn record(ledger: &mut Ledger, name: &str, claim: &NodeClaim, seed: ClaimSeed, now: Timestamp) {
+    if let Some(node) = seed.node {
+        ledger.node_of(name, node);
+    }
+    if let Some(capacity) = seed.capacity {
+        ledger.launched(name, capacity);
+    }
+    ledger.labelled(name, seed.labels);
+    if let Some(price) = claim.price() {
+        ledger.priced(name, price);
+    }
+    if seed.initialized {
+        ledger.initialized(name, now);
+    }
+    if seed.overdue {
+        ledger.not_initialized(name, now);
+    }
+    if seed.deleting {
+        ledger.deleting(name);
+    }
+    if seed.terminating {
+        ledger.terminating(name);
+    }
+    ledger.drifted(name, seed.drifted);
 }
 
 /// Updates limits and budgets of all pools. Must run again before each admission, since budgets open and close with
