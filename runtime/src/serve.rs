@@ -247,28 +247,6 @@ impl GrpcServer {
     ) -> Result<(), ServeError> {
         let Self { routes, names, health, metrics, max_calls, max_memory, inspect } = self;
         let layer = RpcLayer::new(metrics, &names, max_calls, inspect).with_max_memory(max_memory);
-        let age_at_end = MAX_CONNECTION_AGE.saturating_add(MAX_CONNECTION_AGE_GRACE);
-        let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-        let last_refusal = Arc::new(Mutex::new(None));
-        let incoming = incoming.filter_map(move |connection| {
-            let (permits, peers, last_refusal) = (Arc::clone(&permits), peers.clone(), Arc::clone(&last_refusal));
-            async move {
-                let connection = match connection {
-                    Ok(connection) => connection,
-                    Err(error) => return Some(Err(error)),
-                };
-                let peer = connection.connect_info().address;
-                let of_peer = peers.zip(peer).map(|(peers, peer)| peers.take(peer.ip()));
-                if let Some(None) = of_peer {
-                    let error = io::Error::other("too many connections with this peer");
-                    log_refusal(&mut last_refusal.lock(), peer, &error);
-                    return None;
-                }
-                // The semaphore is never closed.
-                let of_port = permits.acquire_owned().await.ok();
-                Some(Ok(AgeLimited::new(connection, age_at_end, (of_port, of_peer.flatten()))))
-            }
-        });
         for name in &names {
             health.set_service_status(name, ServingStatus::Serving).await;
         }
@@ -296,7 +274,7 @@ impl GrpcServer {
             .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
             .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
             .layer(layer)
-            .serve_with_incoming_shutdown(routes.prepare(), incoming, drain);
+            .serve_with_incoming_shutdown(routes.prepare(), limited(incoming, peers), drain);
         let drain_timeout = async {
             closed.cancelled().await;
             tokio::time::sleep(DRAIN_GRACE).await;
@@ -310,6 +288,36 @@ impl GrpcServer {
             }
         }
     }
+}
+
+/// At most [`MAX_CONNECTIONS`] connections, and a bounded number of each peer if `peers` is set, each up to a certain
+/// age.
+fn limited(
+    incoming: impl Stream<Item = io::Result<Connection>>,
+    peers: Option<PeerLimit>,
+) -> impl Stream<Item = io::Result<AgeLimited>> {
+    let age_at_end = MAX_CONNECTION_AGE.saturating_add(MAX_CONNECTION_AGE_GRACE);
+    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let last_refusal = Arc::new(Mutex::new(None));
+    incoming.filter_map(move |connection| {
+        let (permits, peers, last_refusal) = (Arc::clone(&permits), peers.clone(), Arc::clone(&last_refusal));
+        async move {
+            let connection = match connection {
+                Ok(connection) => connection,
+                Err(error) => return Some(Err(error)),
+            };
+            let peer = connection.connect_info().address;
+            let of_peer = peers.zip(peer).map(|(peers, peer)| peers.take(peer.ip()));
+            if let Some(None) = of_peer {
+                let error = io::Error::other("too many connections with this peer");
+                log_refusal(&mut last_refusal.lock(), peer, &error);
+                return None;
+            }
+            // The semaphore is never closed.
+            let of_port = permits.acquire_owned().await.ok();
+            Some(Ok(AgeLimited::new(connection, age_at_end, (of_port, of_peer.flatten()))))
+        }
+    })
 }
 
 /// Connections of a listener after their handshakes. Never ends; callers whose handshake fails are skipped.
