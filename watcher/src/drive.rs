@@ -226,14 +226,26 @@ impl Driver {
             request.options.disruption = false;
             planned = self.scheduler.plan(&request).await;
         }
-        if matches!(planned, Err(PlanError::Abandoned)) {
-            self.metrics.planning.abandoned();
-        } else {
-            self.metrics.planning.ended(planned.as_ref().ok());
+        self.report_plan(&planned, began, published.snapshot.sequence);
+        let mut plan = match planned {
+            Ok(plan) => plan,
+            Err(PlanError::Abandoned) => return Requested::Abandoned,
+            Err(_) => return Requested::Made(None),
+        };
+        self.recorder.planned((published, catalogs), &request.cycle_id, &request.options, &plan);
+        if removals && !request.options.disruption {
+            // Such a plan does not know when removals become possible, so nothing else would wake the loop.
+            let next = published.snapshot.now.plus(REMOVALS_AFTER);
+            plan.next_time = Some(plan.next_time.map_or(next, |time| time.min(next)));
         }
-        let plan = match planned {
-            Ok(mut plan) => {
-                self.metrics.plans.with_label_values(&["planned"]).inc();
+        Requested::Made(Some(Box::new(plan)))
+    }
+
+    /// Counts and logs what became of a request for a plan for the snapshot with this sequence.
+    fn report_plan(&self, planned: &Result<Plan, PlanError>, began: Instant, sequence: u64) {
+        let result = match planned {
+            Ok(plan) => {
+                self.metrics.planning.ended(Some(plan));
                 self.metrics.plan_seconds.observe(began.elapsed().as_secs_f64());
                 tracing::debug!(
                     sequence = plan.snapshot_sequence,
@@ -243,25 +255,19 @@ impl Driver {
                     took = ?began.elapsed(),
                     "planned"
                 );
-                self.recorder.planned((published, catalogs), &request.cycle_id, &request.options, &plan);
-                if removals && !request.options.disruption {
-                    // Such a plan does not know when removals become possible, so nothing else would wake the loop.
-                    let next = published.snapshot.now.plus(REMOVALS_AFTER);
-                    plan.next_time = Some(plan.next_time.map_or(next, |time| time.min(next)));
-                }
-                Some(plan)
+                "planned"
             }
             Err(PlanError::Abandoned) => {
-                self.metrics.plans.with_label_values(&["abandoned"]).inc();
-                return Requested::Abandoned;
+                self.metrics.planning.abandoned();
+                "abandoned"
             }
             Err(error) => {
-                self.metrics.plans.with_label_values(&["failed"]).inc();
-                tracing::warn!(%error, sequence = published.snapshot.sequence, "no plan");
-                None
+                self.metrics.planning.ended(None);
+                tracing::warn!(%error, sequence, "no plan");
+                "failed"
             }
         };
-        Requested::Made(plan.map(Box::new))
+        self.metrics.plans.with_label_values(&[result]).inc();
     }
 
     fn handle_event(&mut self, cycle: &mut Cycle, event: Option<Event>) {
