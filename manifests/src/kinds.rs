@@ -4,7 +4,7 @@ use super::documents::Object;
 use super::{Manifest, ManifestError, UnknownFields};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use plimsoll_model::identity::ContentHasher;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
 /// Kinds that mean something here.
@@ -166,38 +166,47 @@ pub(super) fn classify(
         None | Some(Value::Null) => return Err(problem(format!("{kind}: metadata: is required"))),
         Some(_) => return Err(problem(format!("{kind}: metadata: must be an object"))),
     };
-    let name = match metadata.get("name") {
-        Some(Value::String(name)) if is_name(name) => name.clone(),
-        None | Some(Value::Null) => return Err(problem(format!("{kind}: metadata.name: is required"))),
-        Some(Value::String(name)) if name.is_empty() => {
-            return Err(problem(format!("{kind}: metadata.name: is required")));
-        }
-        Some(name) => {
-            let rule = "at most 253 lower-case letters, digits, - and ., beginning and ending with a letter or digit";
-            let fault = unquoted(name).map_or_else(|| format!("{name} must consist of {rule}"), str::to_owned);
-            return Err(problem(format!("{kind}: metadata.name: {fault}")));
-        }
-    };
-    let full_name = if *namespaced {
-        let namespace = metadata.entry("namespace").or_insert_with(|| Value::from("default"));
-        if namespace.is_null() || namespace.as_str() == Some("") {
-            *namespace = Value::from("default");
-        }
-        let message = || {
-            let fault = unquoted(namespace).map(str::to_owned);
-            let fault = fault.unwrap_or_else(|| format!("{namespace} must consist of {DNS_LABEL_RULE}"));
-            problem(format!("{kind} {name}: metadata.namespace: {fault}"))
-        };
-        format!("{}/{name}", namespace.as_str().filter(|it| is_dns_label(it)).ok_or_else(message)?)
+    let fault = |fault: String| problem(format!("{kind}: metadata.name: {fault}"));
+    let mut name = object_name(metadata.get("name")).map_err(fault)?;
+    if *namespaced {
+        let fault = |fault: String| problem(format!("{kind} {name}: metadata.namespace: {fault}"));
+        name = format!("{}/{name}", namespace(metadata).map_err(fault)?);
     } else {
         metadata.remove("namespace");
-        name
-    };
-    Ok(Ok(Manifest { kind: *known, name: full_name, value, place, unknown_fields: UnknownFields::default() }))
+    }
+    Ok(Ok(Manifest { kind: *known, name, value, place, unknown_fields: UnknownFields::default() }))
 }
 
-/// The name of an object that has `metadata.generateName` alone. The API server would draw it; here it follows from the content, so
-/// that it does not depend on the order of documents. Objects that are the same in all are numbered.
+/// The value of `metadata.name`, or what is wrong with it.
+fn object_name(name: Option<&Value>) -> Result<String, String> {
+    match name {
+        Some(Value::String(name)) if is_name(name) => Ok(name.clone()),
+        None | Some(Value::Null) => Err("is required".to_owned()),
+        Some(Value::String(name)) if name.is_empty() => Err("is required".to_owned()),
+        Some(name) => {
+            let rule = "at most 253 lower-case letters, digits, - and ., beginning and ending with a letter or digit";
+            Err(unquoted(name).map_or_else(|| format!("{name} must consist of {rule}"), str::to_owned))
+        }
+    }
+}
+
+/// The value of `metadata.namespace`, or what is wrong with it. Sets it to `default` if there is none.
+fn namespace(metadata: &mut Map<String, Value>) -> Result<String, String> {
+    let namespace = metadata.entry("namespace").or_insert_with(|| Value::from("default"));
+    if namespace.is_null() || namespace.as_str() == Some("") {
+        *namespace = Value::from("default");
+    }
+    match namespace.as_str() {
+        Some(name) if is_dns_label(name) => Ok(name.to_owned()),
+        _ => {
+            let fault = || format!("{namespace} must consist of {DNS_LABEL_RULE}");
+            Err(unquoted(namespace).map_or_else(fault, str::to_owned))
+        }
+    }
+}
+
+/// The name of an object that has `metadata.generateName` alone. The API server would draw it; here it follows from the
+/// content, so that it does not depend on the order of documents. Objects that are the same in all are numbered.
 fn generated_name(value: &Value, generated: &mut BTreeMap<String, usize>) -> Option<String> {
     let metadata = value.get("metadata")?;
     let prefix = metadata.get("generateName")?.as_str().filter(|it| !it.is_empty())?;
