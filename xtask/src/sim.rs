@@ -92,41 +92,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if skipped > 0 {
         PROGRESS.say(&format!("{skipped} seeds have passed before with the same program"));
     }
-    let (next, broken) = (AtomicU64::new(0), AtomicBool::new(false));
-    let shared = Mutex::new((Coverage::default(), Vec::new(), passed, 0_usize));
-    let started = Instant::now();
-    let is_time_up = || args.within.is_some_and(|seconds| started.elapsed() >= Duration::from_secs(seconds));
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..jobs)
-            .map(|_| {
-                scope.spawn(|| -> Result<()> {
-                    while !broken.load(Ordering::Relaxed) && !is_time_up() {
-                        let at = usize::try_from(next.fetch_add(1, Ordering::Relaxed)).unwrap_or(usize::MAX);
-                        let Some(seed) = todo.get(at).copied() else { break };
-                        let outcome = runner.play(seed, &[]).inspect_err(|_| broken.store(true, Ordering::Relaxed))?;
-                        let mut shared = shared.lock().map_err(|_| anyhow::anyhow!("another worker broke"))?;
-                        let (coverage, failed, passed, done) = &mut *shared;
-                        coverage.add(&outcome);
-                        *done += 1;
-                        match &outcome.failure {
-                            None => passed.add(seed)?,
-                            Some(failure) => {
-                                PROGRESS.say(&format!("seed {seed} FAILED: {failure}"));
-                                failed.push((seed, outcome));
-                            }
-                        }
-                        if *done % TELL_EVERY == 0 {
-                            let (seconds, failures) = (started.elapsed().as_secs(), failed.len());
-                            PROGRESS.say(&format!("{done} of {} seeds in {seconds} s, {failures} failed", todo.len()));
-                        }
-                    }
-                    Ok(())
-                })
-            })
-            .collect();
-        workers.into_iter().try_for_each(|worker| worker.join().map_err(|_| anyhow::anyhow!("a worker broke"))?)
-    })?;
-    let (coverage, mut failed, _, done) = shared.into_inner().map_err(|_| anyhow::anyhow!("a worker broke"))?;
+    let played =
+        Played { started: Instant::now(), coverage: Coverage::default(), failed: Vec::new(), passed, done: 0 };
+    let Played { started, coverage, mut failed, done, .. } =
+        play_all(&runner, &todo, jobs, args.within.map(Duration::from_secs), played)?;
     failed.sort_by_key(|(seed, _)| *seed);
     print(&coverage, started.elapsed())?;
     if done < todo.len() {
@@ -141,6 +110,63 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     ensure!(failed.is_empty(), "{} of {} seeds failed", failed.len(), todo.len());
     Ok(())
+}
+
+/// The seeds that were run.
+struct Played {
+    started: Instant,
+    coverage: Coverage,
+    failed: Vec<(u64, Outcome)>,
+    passed: Passed,
+    done: usize,
+}
+
+impl Played {
+    fn add(&mut self, seed: u64, outcome: Outcome) -> Result<()> {
+        self.coverage.add(&outcome);
+        self.done += 1;
+        match &outcome.failure {
+            None => self.passed.add(seed)?,
+            Some(failure) => {
+                PROGRESS.say(&format!("seed {seed} FAILED: {failure}"));
+                self.failed.push((seed, outcome));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Runs the seeds in `jobs` processes at a time, and begins none once the time `within` is over.
+fn play_all(
+    runner: &SeedRunner,
+    todo: &[u64],
+    jobs: usize,
+    within: Option<Duration>,
+    played: Played,
+) -> Result<Played> {
+    let started = played.started;
+    let (next, broken) = (AtomicU64::new(0), AtomicBool::new(false));
+    let shared = Mutex::new(played);
+    let is_time_up = || within.is_some_and(|within| started.elapsed() >= within);
+    let work = || -> Result<()> {
+        while !broken.load(Ordering::Relaxed) && !is_time_up() {
+            let at = usize::try_from(next.fetch_add(1, Ordering::Relaxed)).unwrap_or(usize::MAX);
+            let Some(seed) = todo.get(at).copied() else { break };
+            let outcome = runner.play(seed, &[]).inspect_err(|_| broken.store(true, Ordering::Relaxed))?;
+            let mut played = shared.lock().map_err(|_| anyhow::anyhow!("another worker broke"))?;
+            played.add(seed, outcome)?;
+            if played.done.is_multiple_of(TELL_EVERY) {
+                let (done, seconds, failures) = (played.done, started.elapsed().as_secs(), played.failed.len());
+                PROGRESS.say(&format!("{done} of {} seeds in {seconds} s, {failures} failed", todo.len()));
+            }
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..jobs).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().try_for_each(|worker| worker.join().map_err(|_| anyhow::anyhow!("a worker broke"))?)
+    })?;
+    shared.into_inner().map_err(|_| anyhow::anyhow!("a worker broke"))
 }
 
 fn print(coverage: &Coverage, took: Duration) -> Result<()> {
