@@ -123,20 +123,7 @@ fn read(
             }
         }
     }
-    let (mut capacity, mut allocatable) = node_resources(node)?;
-    if let Some(claim) = claim.filter(|_| state != NodeState::Initialized) {
-        if let Some(status) = &claim.status {
-            fill_gaps(&mut capacity, &amounts(&status.capacity, "status.capacity")?);
-            fill_gaps(&mut allocatable, &amounts(&status.allocatable, "status.allocatable")?);
-        }
-        // Only the requests have a resource that a NodeOverlay adds.
-        fill_gaps(&mut allocatable, &in_flight::requested(claim)?);
-    }
-    let mut limit_usage = claim.and_then(launched_usage).unwrap_or(capacity);
-    limit_usage.set(NODES_RESOURCE, 1);
-    if let Some(claim) = claim {
-        in_flight::count_price(claim, &mut limit_usage);
-    }
+    let (allocatable, limit_usage) = resources(node, claim, state)?;
     // In a cluster, the claim of this Node is not matched yet and is a record of its own, which counts the resources.
     let is_unmatched = extra.source == Source::Cluster
         && claim.is_none()
@@ -232,6 +219,26 @@ fn node_taints(node: &KubeNode) -> Result<Vec<Taint>, Fault> {
     // The next plan decides anew which nodes to remove, so the result of the last one must not influence it.
     let list = list.into_iter().flatten().enumerate().filter(|(_, taint)| taint.key != taint::REMOVAL_POSTPONED);
     list.map(read).collect()
+}
+
+/// What pods may use of the node, and what it counts against limits. Until the Node is in service, its claim tells what
+/// the kubelet does not report yet.
+fn resources(node: &KubeNode, claim: Option<&NodeClaim>, state: NodeState) -> Result<(Resources, Resources), Fault> {
+    let (mut capacity, mut allocatable) = node_resources(node)?;
+    if let Some(claim) = claim.filter(|_| state != NodeState::Initialized) {
+        if let Some(status) = &claim.status {
+            fill_gaps(&mut capacity, &amounts(&status.capacity, "status.capacity")?);
+            fill_gaps(&mut allocatable, &amounts(&status.allocatable, "status.allocatable")?);
+        }
+        // Only the requests have a resource that a NodeOverlay adds.
+        fill_gaps(&mut allocatable, &in_flight::requested(claim)?);
+    }
+    let mut limit_usage = claim.and_then(launched_usage).unwrap_or(capacity);
+    limit_usage.set(NODES_RESOURCE, 1);
+    if let Some(claim) = claim {
+        in_flight::count_price(claim, &mut limit_usage);
+    }
+    Ok((allocatable, limit_usage))
 }
 
 /// Returns capacity and allocatable. If only one is set, as in files, it is used for both.

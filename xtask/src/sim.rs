@@ -92,8 +92,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if skipped > 0 {
         PROGRESS.say(&format!("{skipped} seeds have passed before with the same program"));
     }
-    let played =
-        Played { started: Instant::now(), coverage: Coverage::default(), failed: Vec::new(), passed, done: 0 };
+    let played = Played { started: Instant::now(), coverage: Coverage::default(), failed: Vec::new(), passed, done: 0 };
     let Played { started, coverage, mut failed, done, .. } =
         play_all(&runner, &todo, jobs, args.within.map(Duration::from_secs), played)?;
     failed.sort_by_key(|(seed, _)| *seed);
