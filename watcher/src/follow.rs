@@ -120,33 +120,12 @@ impl ActuatorFollower {
             };
             let opened = tokio::time::timeout(OPEN_TIMEOUT, open(channel)).await;
             let opened = opened.unwrap_or_else(|_| Err(Status::deadline_exceeded("the stream was not opened in time")));
-            let mut has_messages = false;
-            let status = match opened {
+            let (status, has_messages) = match opened {
                 Ok(response) => {
                     tracing::info!(stream = name, %replica, "following the actuator");
-                    let mut stream = response.into_inner();
-                    let mut handled = handle(None);
-                    let status = loop {
-                        if let Err(error) = &handled {
-                            break Status::internal(error.as_str());
-                        }
-                        match stream.message().await {
-                            Ok(Some(message)) => {
-                                self.actuator.succeeded(&replica);
-                                handled = handle(Some(message));
-                                has_messages = true;
-                            }
-                            Ok(None) => break Status::unavailable("the stream ended"),
-                            Err(status) => break status,
-                        }
-                    };
-                    if let Err(error) = handled {
-                        tracing::error!(stream = name, %replica, %error, "message cannot be used");
-                        tokio::time::sleep(RETRY_PAUSE).await;
-                    }
-                    status
+                    self.pass_on((name, &replica), response.into_inner(), &mut handle).await
                 }
-                Err(status) => status,
+                Err(status) => (status, false),
             };
             self.metrics.stream_breaks.with_label_values(&[name]).inc();
             let hinted = self.actuator.refused(&replica, &status);
@@ -158,6 +137,36 @@ impl ActuatorFollower {
                 tracing::debug!(stream = name, %replica, ?code, reason, hinted, "stream broken");
             }
         }
+    }
+
+    /// Passes the messages of a stream to `handle`, with `None` for its start. Returns why the stream ended, and whether
+    /// it had messages.
+    async fn pass_on<M>(
+        &self,
+        (name, replica): (&'static str, &ReplicaId),
+        mut stream: Streaming<M>,
+        handle: &mut impl FnMut(Option<M>) -> Result<(), String>,
+    ) -> (Status, bool) {
+        let (mut handled, mut has_messages) = (handle(None), false);
+        let status = loop {
+            if let Err(error) = &handled {
+                break Status::internal(error.as_str());
+            }
+            match stream.message().await {
+                Ok(Some(message)) => {
+                    self.actuator.succeeded(replica);
+                    handled = handle(Some(message));
+                    has_messages = true;
+                }
+                Ok(None) => break Status::unavailable("the stream ended"),
+                Err(status) => break status,
+            }
+        };
+        if let Err(error) = handled {
+            tracing::error!(stream = name, %replica, %error, "message cannot be used");
+            tokio::time::sleep(RETRY_PAUSE).await;
+        }
+        (status, has_messages)
     }
 }
 
