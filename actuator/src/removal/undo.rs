@@ -37,17 +37,7 @@ pub(super) async fn undo(
     };
     let Some(current) = cleared.as_ref().filter(|current| current.metadata.deletion_timestamp.is_none()) else {
         // The deletion got no response, and the watch cache may not show it yet: nothing is left to undo.
-        match (command, &cleared) {
-            (Some(command), Some(deleted)) => {
-                // The deletion may have arrived before the condition was cleared. An interruption's reason stays.
-                if deleted.true_condition(DISRUPTION_REASON).is_none() {
-                    write_reason(deps, deleted, command).await?;
-                }
-                report_deleted(deps, claim, node_of(deps, claim).as_deref(), command);
-            }
-            (Some(command), None) if deps.outcomes.is_open(&command.action) => post_removed(deps, name, command),
-            _ => deps.ledger.with(|ledger| ledger.deleting(&name)),
-        }
+        conclude_deleted(deps, claim, command, cleared.as_ref()).await?;
         return Ok(Some(POLL_INTERVAL));
     };
     tracing::info!(node_claim = name, cause, "removal undone");
@@ -59,6 +49,35 @@ pub(super) async fn undo(
         claim.annotations_mut().remove(annotation::REMOVAL);
     };
     deps.writes.update(current, ObjectPart::Main, forget).await?;
+    report_undone(deps, claim, command, cause);
+    Ok(None)
+}
+
+/// Concludes a removal whose claim is `deleted` or gone.
+async fn conclude_deleted(
+    deps: &Removals,
+    claim: &NodeClaim,
+    command: Option<&Removal>,
+    deleted: Option<&NodeClaim>,
+) -> Result<(), WriteError> {
+    let name = claim.name_any();
+    match (command, deleted) {
+        (Some(command), Some(deleted)) => {
+            // The deletion may have arrived before the condition was cleared. An interruption's reason stays.
+            if deleted.true_condition(DISRUPTION_REASON).is_none() {
+                write_reason(deps, deleted, command).await?;
+            }
+            report_deleted(deps, claim, node_of(deps, claim).as_deref(), command);
+        }
+        (Some(command), None) if deps.outcomes.is_open(&command.action) => post_removed(deps, name, command),
+        _ => deps.ledger.with(|ledger| ledger.deleting(&name)),
+    }
+    Ok(())
+}
+
+/// Tells ledger, users and watcher that a removal was undone.
+fn report_undone(deps: &Removals, claim: &NodeClaim, command: Option<&Removal>, cause: &str) {
+    let name = claim.name_any();
     let position = deps.ledger.with(|ledger| {
         ledger.removal_undone(&name);
         ledger.position()
@@ -77,7 +96,6 @@ pub(super) async fn undo(
             ledger: position,
         });
     }
-    Ok(None)
 }
 
 /// Clears the condition of a removal. Returns the claim after that, unless it is gone. It may be being deleted by then.
