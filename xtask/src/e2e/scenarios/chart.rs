@@ -89,7 +89,14 @@ pub(super) fn play(context: &Context, world: &mut World) -> Result<Vec<Figure>> 
         ("rollback, with 2 more pods on 2 more nodes", seconds(rolled_back)),
         ("instances launched for 6 pods", launched.to_string()),
     ];
+    figures.extend(leaders_changed(world)?);
+    Ok(figures)
+}
+
+/// Each Lease had several holders, and was never without one for longer than its duration.
+fn leaders_changed(world: &World) -> Result<Vec<Figure>> {
     let audit = world.cluster.audit()?;
+    let mut figures = Vec::new();
     for lease in LEASES {
         let seen = leadership::of(&audit, lease)?;
         ensure!(seen.holders.len() > 1, "{lease} never changed hands, so that nothing was shown: {:?}", seen.holders);
