@@ -167,6 +167,22 @@ impl Schema {
                 message: format!("{value} is none of {}", Value::from(self.allowed.clone())),
             });
         }
+        self.check_bounds(path, value, causes);
+        match value {
+            Value::Object(map) => self.check_fields(path, old, map, causes),
+            Value::Array(list) => {
+                for (index, item) in list.iter().enumerate() {
+                    if let Some(schema) = &self.items {
+                        schema.check(&format!("{path}[{index}]"), old.and_then(|old| old.get(index)), item, causes);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Validates a value against pattern and bounds, without its items and fields.
+    fn check_bounds(&self, path: &str, value: &Value, causes: &mut Vec<Cause>) {
         let text = value.as_str();
         if let (Some(pattern), Some(text)) = (&self.pattern, text)
             && !pattern.is_match(text)
@@ -190,17 +206,6 @@ impl Schema {
             self.least.is_some_and(|least| size < least) || self.most.is_some_and(|most| size > most)
         }) {
             causes.push(Cause::invalid(path, "has too few or too many characters, items or fields"));
-        }
-        match value {
-            Value::Object(map) => self.check_fields(path, old, map, causes),
-            Value::Array(list) => {
-                for (index, item) in list.iter().enumerate() {
-                    if let Some(schema) = &self.items {
-                        schema.check(&format!("{path}[{index}]"), old.and_then(|old| old.get(index)), item, causes);
-                    }
-                }
-            }
-            _ => {}
         }
     }
 
