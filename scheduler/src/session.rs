@@ -26,6 +26,7 @@ use prost::Message as _;
 use session_catalogs::SessionCatalogs;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::time::Instant;
 use tonic::Status;
 
@@ -323,35 +324,41 @@ impl Session {
             tracing::debug!(cluster, cycle_id, "plan abandoned");
             return Ok(Vec::new());
         }
-        let Solved { plan, replaced, left_out } = solved.map_err(|error| {
+        let solved = solved.map_err(|error| {
             self.metrics.count_failure(&error);
             tracing::error!(cluster, cycle_id, %error, "no plan");
             Status::from(AnswerError::from(error))
         })?;
+        self.report(&solved, cycle_id, started.elapsed());
+        let parts = fragments(&solved.plan, sent, FRAGMENT_BYTES, self.protocol >= SHARED_REASONS);
+        Ok(parts.into_iter().map(|fragment| response(Response::PlanFragment(fragment))).collect())
+    }
+
+    /// Counts and logs a plan, and what was left out to make it.
+    fn report(&self, Solved { plan, replaced, left_out }: &Solved, cycle_id: &str, elapsed: Duration) {
+        let cluster = &self.cluster;
         if let Some(error) = replaced {
-            self.metrics.count_failure(&error);
+            self.metrics.count_failure(error);
             tracing::error!(cluster, cycle_id, %error, ?left_out, "planned again without what makes the plan fail");
         }
         for (cause, pods) in left_out {
-            self.metrics.left_out.with_label_values(&[cause]).inc_by(u64::try_from(pods).unwrap_or(u64::MAX));
+            self.metrics.left_out.with_label_values(&[*cause]).inc_by(u64::try_from(*pods).unwrap_or(u64::MAX));
         }
         self.metrics.plans.with_label_values(&["session"]).inc();
         if let Some(gap) = plan.gap().filter(|_| !plan.launches.is_empty()) {
             self.metrics.plan_gap_ratio.observe(gap);
         }
         tracing::debug!(
-            cluster = self.cluster,
-            cycle_id = ask.cycle_id,
+            cluster,
+            cycle_id,
             sequence = plan.snapshot_sequence,
             launches = plan.launches.len(),
             placements = plan.placements.len(),
             terminations = plan.terminations.len(),
             unschedulable = plan.unschedulable.len(),
-            elapsed_ms = started.elapsed().as_millis(),
+            elapsed_ms = elapsed.as_millis(),
             "planned"
         );
-        let parts = fragments(&plan, sent, FRAGMENT_BYTES, self.protocol >= SHARED_REASONS);
-        Ok(parts.into_iter().map(|fragment| response(Response::PlanFragment(fragment))).collect())
     }
 }
 
