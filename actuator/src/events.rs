@@ -84,6 +84,16 @@ pub mod reason {
     pub const GRACE_PERIOD_EXPIRING: &str = "TerminationGracePeriodExpiring";
     /// Volume attachments delay a node's termination.
     pub const AWAITING_VOLUMES: &str = "AwaitingVolumeDetachment";
+    /// EC2 reclaims a Spot instance.
+    pub const SPOT_INTERRUPTED: &str = "SpotInterrupted";
+    /// EC2 recommends to replace a Spot instance.
+    pub const SPOT_REBALANCE: &str = "SpotRebalanceRecommendation";
+    /// An instance is being stopped.
+    pub const INSTANCE_STOPPING: &str = "InstanceStopping";
+    /// An instance is being terminated.
+    pub const INSTANCE_TERMINATING: &str = "InstanceTerminating";
+    /// The owner of a capacity reservation takes an instance back.
+    pub const RESERVATION_INTERRUPTED: &str = "CapacityReservationInstanceInterrupted";
     /// A node is terminated because of an interruption notice.
     pub const TERMINATING_ON_INTERRUPTION: &str = "TerminatingOnInterruption";
     /// EC2 reports an instance as impaired, or has scheduled an event for it.

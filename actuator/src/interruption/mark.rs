@@ -30,12 +30,12 @@ pub(super) enum Urgency {
 
 fn event_reason(kind: NoticeKind) -> &'static str {
     match kind {
-        NoticeKind::SpotInterrupted => "SpotInterrupted",
-        NoticeKind::RebalanceRecommendation => "SpotRebalanceRecommendation",
+        NoticeKind::SpotInterrupted => reason::SPOT_INTERRUPTED,
+        NoticeKind::RebalanceRecommendation => reason::SPOT_REBALANCE,
         NoticeKind::ScheduledChange => reason::INSTANCE_UNHEALTHY,
-        NoticeKind::InstanceStopped => "InstanceStopping",
-        NoticeKind::InstanceTerminated => "InstanceTerminating",
-        NoticeKind::CapacityReservationInterrupted => "CapacityReservationInstanceInterrupted",
+        NoticeKind::InstanceStopped => reason::INSTANCE_STOPPING,
+        NoticeKind::InstanceTerminated => reason::INSTANCE_TERMINATING,
+        NoticeKind::CapacityReservationInterrupted => reason::RESERVATION_INTERRUPTED,
     }
 }
 

@@ -14,7 +14,7 @@ use super::{Admitted, LaunchGroup};
 use crate::clock::Timestamped;
 use crate::controller_loop::{Candidate, ControllerLoop, Requeue};
 use crate::durable;
-use crate::events::{Note, Recorder, object};
+use crate::events::{Note, Recorder, object, reason};
 use crate::fencing::NotAllowed;
 use crate::guarded;
 use crate::io::{ObjectPart, UpdateResult, WriteError, Writes, add_finalizer};
@@ -44,8 +44,6 @@ use tokio_util::sync::CancellationToken;
 /// Pause before a claim that cannot be launched is tried again: its node class may become ready, or capacity free. The
 /// lifecycle controller deletes the claim after its launch timeout.
 const RETRY: Duration = Duration::from_secs(10);
-/// Reason of the condition `Launched` and of the Event of a claim that cannot be launched now.
-const LAUNCH_FAILED: &str = "LaunchFailed";
 /// Maximum length of the condition's message in bytes, as in Karpenter.
 const MAX_MESSAGE: usize = 300;
 
@@ -280,11 +278,11 @@ fn template(claim: &NodeClaim) -> NodePool {
 async fn report(deps: &StandaloneClaims, claim: &NodeClaim, mut message: String) -> Result<(), WriteError> {
     message.truncate(message.floor_char_boundary(MAX_MESSAGE));
     tracing::warn!(node_claim = record::name(claim), message, "NodeClaim without NodePool cannot be launched now");
-    deps.events.publish(Note::warning(object(claim), LAUNCH_FAILED, message.as_str()));
+    deps.events.publish(Note::warning(object(claim), reason::LAUNCH_FAILED, message.as_str()));
     let now = deps.admission.clock.now();
     let show = |claim: &mut NodeClaim| {
         if awaits_launch(claim) {
-            claim.set_condition(now, LAUNCHED, Status::Unknown, LAUNCH_FAILED, &message);
+            claim.set_condition(now, LAUNCHED, Status::Unknown, reason::LAUNCH_FAILED, &message);
         }
     };
     deps.writes.update(claim, ObjectPart::Status, show).await?;
