@@ -15,7 +15,7 @@ mod repair_limit;
 mod replacements;
 
 pub use drain_delay::DrainDelay;
-pub(crate) use drain_delay::{delayed_pods, interruption as notice_of};
+pub(crate) use drain_delay::{delayed_pods, notice_of};
 pub(crate) use replacements::PendingReplacements;
 
 use crate::events::Recorder;

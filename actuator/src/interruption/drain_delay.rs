@@ -56,7 +56,7 @@ pub(crate) async fn delayed_pods(
         return BTreeMap::new();
     }
     let now = deps.clock.now();
-    let Some(interruption) = interruption(claim) else { return BTreeMap::new() };
+    let Some(interruption) = notice_of(claim) else { return BTreeMap::new() };
     if deadline.is_some_and(|deadline| deadline <= now) {
         return BTreeMap::new();
     }
@@ -114,7 +114,7 @@ pub(super) fn is_recommendation(interruption: &Interruption) -> bool {
 }
 
 /// The notice that is recorded on a claim.
-pub(crate) fn interruption(claim: &NodeClaim) -> Option<Interruption> {
+pub(crate) fn notice_of(claim: &NodeClaim) -> Option<Interruption> {
     durable::read(claim.annotations().get(annotation::INTERRUPTED)?).ok()
 }
 

@@ -1,7 +1,7 @@
 //! Effects of a notice on a claim.
 
 use super::Interruption;
-use super::drain_delay::{MAX_WITHOUT_END, interruption, is_recommendation};
+use super::drain_delay::{MAX_WITHOUT_END, is_recommendation, notice_of};
 use super::messages::NoticeKind;
 use crate::clock::Timestamped;
 use crate::events::{Note, Severity, object, reason};
@@ -142,7 +142,7 @@ pub(super) async fn mark_and_delete(
 /// Records the interruption. The first notice stays, with the earliest end of all notices, unless it gives way.
 fn annotate(claim: &mut NodeClaim, notice: &Interruption) {
     let ends = |known: &Interruption| known.ends.into_iter().chain(notice.ends).min();
-    let known = interruption(claim).filter(|known| !gives_way(known, notice));
+    let known = notice_of(claim).filter(|known| !gives_way(known, notice));
     let known = known.map(|known| Interruption { ends: ends(&known), ..known });
     if let Ok(text) = crate::durable::write(known.as_ref().unwrap_or(notice)) {
         claim.annotations_mut().insert(annotation::INTERRUPTED.to_owned(), text);
@@ -152,7 +152,7 @@ fn annotate(claim: &mut NodeClaim, notice: &Interruption) {
 /// Records on a claim that is being deleted that its instance stops earlier than known. The drain may have another
 /// reason, and wait for pods that have no other place yet.
 async fn shorten(deps: &Interruptions, claim: &NodeClaim, later: &Interruption) -> Result<(), WriteError> {
-    if !stops_earlier(interruption(claim).as_ref(), later) {
+    if !stops_earlier(notice_of(claim).as_ref(), later) {
         return Ok(());
     }
     deps.writes.update(claim, ObjectPart::Main, |claim| annotate(claim, later)).await?;
@@ -216,7 +216,7 @@ mod tests {
         let mut claim = NodeClaim::new("claim", NodeClaimSpec::default());
         let mut ends_after = |ends: Option<i64>, kind: &str| {
             annotate(&mut claim, &notice(kind, ends));
-            let known = interruption(&claim).unwrap();
+            let known = notice_of(&claim).unwrap();
             assert_eq!(known.kind, "rebalance");
             known.ends
         };
@@ -245,7 +245,7 @@ mod tests {
             let first = notice(recommendation, 0, first_end);
             annotate(&mut claim, &first);
             annotate(&mut claim, &later);
-            let known = interruption(&claim).unwrap();
+            let known = notice_of(&claim).unwrap();
             assert_eq!((known.kind.as_str(), known.heard.0), expected, "{first:?} {later:?}");
             let is_recorded = stops_earlier(Some(&first), &later);
             assert_eq!(is_recorded, known != first, "a claim that is being deleted learns the same: {later:?}");

@@ -2,7 +2,7 @@
 
 use super::Interruption;
 use super::coverage::{Coverage, CoveringClaims, PodCoverage};
-use super::drain_delay::{DrainDelay, interruption};
+use super::drain_delay::{DrainDelay, notice_of};
 use crate::clock::Timestamped;
 use crate::launch::replacement::{ReplacementError, ReplacementResult, request_replacement};
 use crate::stores::Stores;
@@ -143,7 +143,7 @@ impl PendingReplacements {
 }
 
 fn heard(claim: &NodeClaim) -> Timestamp {
-    interruption(claim).map(|notice| notice.heard).unwrap_or_default()
+    notice_of(claim).map(|notice| notice.heard).unwrap_or_default()
 }
 
 /// Whether a pod that leaves the node of the claim has a volume with a claim.
