@@ -73,8 +73,8 @@ pub fn needs_eks(configured: &Configured, facts: &Facts) -> bool {
         || (configured.service_cidr.is_none() && facts.service_cidr.is_none())
 }
 
-/// Combines what is configured, `facts` of the cluster with the `failures` of their reads, and the answer of EKS; `None`
-/// if it was not asked.
+/// Combines what is configured, `facts` of the cluster with the `failures` of their reads, and the answer of EKS;
+/// `None` if it was not asked.
 ///
 /// # Errors
 /// The endpoint or the version is not known.

@@ -115,8 +115,8 @@ fn planned_pools(stores: &Stores) -> BTreeSet<String> {
     stores.pools.state().into_iter().map(|pool| pool.name_any()).collect()
 }
 
-/// The NodePool of a claim and its Nodes. As in plans, which remove only nodes with the label, the label of a registered
-/// Node decides, and otherwise that of the claim.
+/// The NodePool of a claim and its Nodes. As in plans, which remove only nodes with the label, the label of a
+/// registered Node decides, and otherwise that of the claim.
 fn node_pool<'a>(claim: &'a NodeClaim, nodes: &'a [Arc<Node>]) -> Option<&'a str> {
     let is_registered = |node: &&Arc<Node>| node.labels().get(label::REGISTERED).is_some_and(|value| value == "true");
     let labels = nodes.iter().find(is_registered).map_or(claim.labels(), |node| node.labels());

@@ -1,4 +1,5 @@
-//! Metrics of the actuator: its own, and Karpenter's about nodes, pods, claims, pools and the cloud. One file per family.
+//! Metrics of the actuator: its own, and Karpenter's about nodes, pods, claims, pools and the cloud. One file per
+//! family.
 //!
 //! Counters and histograms are updated where something happens. Gauges of objects are written at a scrape, and only by
 //! the leader: a standby has the same objects, and every series would exist twice.

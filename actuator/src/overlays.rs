@@ -1,5 +1,5 @@
-//! NodeOverlays that are in use: their prices for instance types that have none, such as previews, and the resources that
-//! they name.
+//! NodeOverlays that are in use: their prices for instance types that have none, such as previews, and the resources
+//! that they name.
 
 use crate::settings::Settings;
 use crate::stores::Stores;
@@ -20,8 +20,8 @@ pub(crate) fn in_use(stores: &Stores, settings: &Settings) -> Vec<Arc<NodeOverla
     overlays
 }
 
-/// The part of `requests` that the types of a catalog must have. Amounts of a resource that one of the overlays names may
-/// be the overlay's, and the catalog does not have those.
+/// The part of `requests` that the types of a catalog must have. Amounts of a resource that one of the overlays names
+/// may be the overlay's, and the catalog does not have those.
 pub(crate) fn requests_of_catalog(overlays: &[Arc<NodeOverlay>], requests: &Resources) -> Resources {
     let mut rest = requests.clone();
     for name in overlays.iter().flat_map(|overlay| overlay.spec.capacity.keys()) {

@@ -1,5 +1,5 @@
-//! The mutating EC2 requests of a launch, with the EC2 API's own member names. What is in a request is decided here; the
-//! adapter only converts it to the SDK's types, and `plimsoll requests` prints it.
+//! The mutating EC2 requests of a launch, with the EC2 API's own member names. What is in a request is decided here;
+//! the adapter only converts it to the SDK's types, and `plimsoll requests` prints it.
 
 mod fleet;
 mod instance;

@@ -118,8 +118,8 @@ impl<'a> Bootstrap<'a> {
         Ok(rendered)
     }
 
-    /// Whether the cluster uses IPv6: service addresses are of a single family, and the DNS address is one of them. In a
-    /// cluster without a known DNS address, the service CIDR decides.
+    /// Whether the cluster uses IPv6: service addresses are of a single family, and the DNS address is one of them. In
+    /// a cluster without a known DNS address, the service CIDR decides.
     #[must_use]
     pub fn is_ipv6(&self) -> bool {
         self.cluster_dns.or(self.service_cidr).is_some_and(|address| address.contains(':'))

@@ -11,7 +11,8 @@ mod fields;
 
 pub use check::{KubeletProblem, KubeletReason};
 
-/// Settings of the kubelet, as its configuration file (kubelet.config.k8s.io/v1beta1) has them. Nothing is dropped, known or not.
+/// Settings of the kubelet, as its configuration file (kubelet.config.k8s.io/v1beta1) has them. Nothing is dropped,
+/// known or not.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct KubeletConfiguration(pub BTreeMap<String, Value>);

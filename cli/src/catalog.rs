@@ -22,7 +22,8 @@ pub(crate) struct Arguments {
     /// Names of instance types; * matches any letters, ? matches one [default: all]
     #[arg(value_name = "TYPE")]
     names: Vec<String>,
-    /// Labels that types and their offerings must have: k=v, k!=v, k in (a,b), k notin (a,b), k, !k, k<8, k<=8, k>8, k>=8; with commas between
+    /// Labels that types and their offerings must have: k=v, k!=v, k in (a,b), k notin (a,b), k, !k, k<8, k<=8, k>8,
+    /// k>=8; with commas between
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     selector: Option<Selector>,
     /// The region [default: us-east-1, or that of --from-aws]

@@ -99,7 +99,8 @@ Examples:
 /// Source of the objects.
 #[derive(Debug, Args)]
 struct From {
-    /// Manifests: a file, a folder (read recursively) or - for stdin. Without them, the cluster of the kubeconfig is read.
+    /// Manifests: a file, a folder (read recursively) or - for stdin. Without them, the cluster of the kubeconfig is
+    /// read.
     #[arg(short, long = "filename", value_name = "PATH")]
     filename: Vec<PathBuf>,
     /// Further manifests, as a shell expands `-f *.yaml`.

@@ -32,7 +32,8 @@ pub(crate) struct CatalogArguments {
     /// Region of the built-in catalog [default: us-east-1]
     #[arg(long, value_name = "REGION")]
     region: Option<String>,
-    /// File with prices that replace those of the catalog: lines of instance type, zone (or *), capacity type and USD per hour.
+    /// File with prices that replace those of the catalog: lines of instance type, zone (or *), capacity type and USD
+    /// per hour.
     #[arg(long, value_name = "FILE")]
     prices: Option<PathBuf>,
 }
@@ -71,7 +72,8 @@ pub(crate) struct PolicyArguments {
     /// How preferences of pods are treated: Respect satisfies them while pods can be placed, Ignore drops them
     #[arg(long, default_value = "Respect", value_parser = preference_policy, value_name = "POLICY")]
     preference_policy: PreferencePolicy,
-    /// How minValues of a NodePool that cannot be met are treated: Strict launches nothing, BestEffort uses the values available
+    /// How minValues of a NodePool that cannot be met are treated: Strict launches nothing, BestEffort uses the values
+    /// available
     #[arg(long, default_value = "Strict", value_parser = min_values_policy, value_name = "POLICY")]
     min_values_policy: MinValuesPolicy,
     /// If hundreds of pods are pending, the largest share of them on one new node, in per cent; 100 means no limit

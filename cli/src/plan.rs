@@ -23,7 +23,8 @@ const UNSCHEDULABLE: u8 = 4;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// Manifests: a file, a folder (read recursively) or - for stdin. Without them, the cluster of the kubeconfig is read.
+    /// Manifests: a file, a folder (read recursively) or - for stdin. Without them, the cluster of the kubeconfig is
+    /// read.
     #[arg(short, long = "filename", value_name = "PATH", num_args = 1..)]
     filename: Vec<PathBuf>,
     #[command(flatten)]

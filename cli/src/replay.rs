@@ -24,7 +24,8 @@ pub(crate) struct Arguments {
     /// The recording: a folder, or one of its files.
     #[arg(value_name = "PATH")]
     path: PathBuf,
-    /// Manifests with NodePools, with which the recorded period is simulated: a file, a folder (read recursively) or - for stdin.
+    /// Manifests with NodePools, with which the recorded period is simulated: a file, a folder (read recursively) or -
+    /// for stdin.
     #[arg(long = "with", value_name = "POOLS", num_args = 1..)]
     pools: Vec<PathBuf>,
     /// Time from purchase to service of a simulated node, in seconds.

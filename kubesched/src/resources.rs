@@ -68,7 +68,8 @@ impl ResourceTable {
         self.drivers.iter().find(|(name, _)| name == driver).map(|(_, place)| *place)
     }
 
-    /// Converts amounts back to named resources. Zeros are omitted, and so are volumes, which pods do not request by name.
+    /// Converts amounts back to named resources. Zeros are omitted, and so are volumes, which pods do not request by
+    /// name.
     #[must_use]
     pub fn resources(&self, amounts: &[i64]) -> Resources {
         self.names

@@ -11,8 +11,9 @@ const NO_LIMIT: i64 = 1_000_000;
 /// The driver whose limit depends on the instance type.
 const EBS_DRIVER: &str = "ebs.csi.aws.com";
 /// Limits of EBS volumes of a new node. The exact limit is known only once the driver runs on the node, so these are
-/// lower bounds for each kind of instance type. On the Nitro system, volumes share 28 attachments with the first network
-/// interface, local disks and accelerators. Two are left for the volumes of the node itself: Bottlerocket has two.
+/// lower bounds for each kind of instance type. On the Nitro system, volumes share 28 attachments with the first
+/// network interface, local disks and accelerators. Two are left for the volumes of the node itself: Bottlerocket has
+/// two.
 const EBS_ON_NITRO: i64 = 25;
 const EBS_ON_XEN: i64 = 39;
 /// The same for families whose volumes share their attachments with nothing else. Their smallest types have 32.

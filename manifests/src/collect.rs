@@ -83,7 +83,8 @@ fn custom<T: DeserializeOwned + Validate>(manifest: &mut Manifest, kind: CustomK
     if !errors.is_empty() {
         return Err(faults(errors));
     }
-    // The check above has found unknown fields; the derived types skip `apiVersion` and `kind`, which `read` would take for such.
+    // The check above has found unknown fields; the derived types skip `apiVersion` and `kind`, which `read` would take
+    // for such.
     let object = match T::deserialize(&manifest.value) {
         Ok(object) => object,
         Err(_) => serde_path_to_error::deserialize(&manifest.value)

@@ -59,14 +59,15 @@ pub const MAX_PODS: usize = 1_000_000;
 pub struct Manifests {
     /// Objects, workloads expanded into pods.
     pub objects: Objects,
-    /// One pod of each workload that makes none now, and of each PodTemplate: to be checked like others, not to be placed.
+    /// One pod of each workload that makes none now, and of each PodTemplate: to be checked like others, not to be
+    /// placed.
     pub samples: Vec<Pod>,
     /// Why workloads make no pods beyond those of the input, by kind and `namespace/name`.
     pub idle: BTreeMap<(&'static str, String), String>,
     /// Kinds that mean nothing here, and how many objects of each there are.
     pub ignored: BTreeMap<String, usize>,
-    /// Fields that are unknown here of objects that a server wrote, as `Pod spec.containers[].image`, and how often there
-    /// are such.
+    /// Fields that are unknown here of objects that a server wrote, as `Pod spec.containers[].image`, and how often
+    /// there are such.
     pub unknown_fields: BTreeMap<String, usize>,
     /// PriorityClasses and RuntimeClasses that pods name and that are not in the input, by kind and name. An API server
     /// refuses such pods.

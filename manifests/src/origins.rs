@@ -45,7 +45,8 @@ impl Origins {
         made.filter(|(numbers, _)| numbers.binary_search(&number).is_ok()).map(|(_, origin)| origin).next()
     }
 
-    /// Adds pods of a workload, with ascending numbers, up to the first whose name is taken. Returns the numbers that were added.
+    /// Adds pods of a workload, with ascending numbers, up to the first whose name is taken. Returns the numbers that
+    /// were added.
     pub(super) fn add_replicas(
         &mut self,
         workload: &Workload,

@@ -1,5 +1,5 @@
-//! Reads a JSON value into a Kubernetes type, and stops short of saying what is wrong with it: one pass without paths, which
-//! most objects need no more than.
+//! Reads a JSON value into a Kubernetes type, and stops short of saying what is wrong with it: one pass without paths,
+//! which most objects need no more than.
 
 use serde::de::value::BorrowedStrDeserializer;
 use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};

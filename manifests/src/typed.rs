@@ -6,8 +6,8 @@ use serde_ignored::Path;
 use serde_json::Value;
 use std::cell::Cell;
 
-/// Reads a Kubernetes object; fields that its type does not have are errors, but for those that a server wrote, which may
-/// be newer: those of a status, and those of an object with a UID. The latter are noted.
+/// Reads a Kubernetes object; fields that its type does not have are errors, but for those that a server wrote, which
+/// may be newer: those of a status, and those of an object with a UID. The latter are noted.
 pub(super) fn read<T: DeserializeOwned>(manifest: &Manifest) -> Result<T, Vec<ManifestError>> {
     strict::read(&manifest.value).map_or_else(|| read_with_paths(manifest), Ok)
 }
@@ -43,7 +43,8 @@ pub(super) fn read_with_paths<T: DeserializeOwned>(manifest: &Manifest) -> Resul
                 unknown.push(manifest.fault(field, "no such field"));
             }
         };
-        // Behind one type, since the two wrappers grow with each level: unerased, every Kubernetes type is compiled once per depth.
+        // Behind one type, since the two wrappers grow with each level: unerased, every Kubernetes type is compiled
+        // once per depth.
         let mut erased =
             <dyn erased_serde::Deserializer<'_>>::erase(serde_ignored::Deserializer::new(deserializer, &mut note));
         erased_serde::deserialize(&mut erased)

@@ -4,9 +4,9 @@
 /// bytes.
 const MAX_LENGTH: usize = 253;
 
-/// The candidate nearest to `text`, if it is near enough to be a misspelling: at most one edit per four letters, and the same
-/// digits, since `c4.large` is another type than `c5.large`. Case and separators do not count. `None` if `text` is a
-/// candidate itself.
+/// The candidate nearest to `text`, if it is near enough to be a misspelling: at most one edit per four letters, and
+/// the same digits, since `c4.large` is another type than `c5.large`. Case and separators do not count. `None` if
+/// `text` is a candidate itself.
 ///
 /// ```
 /// use plimsoll_model::similar::nearest;

@@ -69,8 +69,8 @@ pub struct Snapshot {
     pub pod_disruption_budgets: Vec<PodDisruptionBudget>,
     /// Offerings without capacity.
     pub unavailable_offerings: Vec<UnavailableOffering>,
-    /// Free instances of capacity reservations. In-flight nodes that are not launched yet are among them: each counts in
-    /// its `limit_usage`.
+    /// Free instances of capacity reservations. In-flight nodes that are not launched yet are among them: each counts
+    /// in its `limit_usage`.
     pub reservations: Vec<ReservationCount>,
     /// CapacityQuotas.
     #[serde(default)]

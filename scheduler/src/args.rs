@@ -28,7 +28,8 @@ pub struct Args {
     /// What all services have.
     #[command(flatten)]
     pub service: ServiceArgs,
-    /// Address of the port that answers Plan, PlanObjects, WhatIf and Explain to any caller, without TLS. Closed unless given.
+    /// Address of the port that answers Plan, PlanObjects, WhatIf and Explain to any caller, without TLS. Closed unless
+    /// given.
     #[arg(long, env = "PLIMSOLL_OPEN_LISTEN", value_name = "ADDRESS")]
     pub open_listen: Option<SocketAddr>,
     /// DNS names of the certificates that may open sessions. Without them every certificate of the authority may.

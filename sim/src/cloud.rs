@@ -1,8 +1,8 @@
 //! An EC2 in memory behind the actuator's ports, with the smaller services that it needs.
 //!
-//! [`Cloud`] is the synchronous core: what exists and what each call does to it, for a time that it is told. [`Ec2`] puts
-//! it behind the ports, with faults between. What matters most here is what costs money: a launch with its client token
-//! is atomic, and a token is never forgotten.
+//! [`Cloud`] is the synchronous core: what exists and what each call does to it, for a time that it is told. [`Ec2`]
+//! puts it behind the ports, with faults between. What matters most here is what costs money: a launch with its client
+//! token is atomic, and a token is never forgotten.
 
 mod faults;
 mod fleet;

@@ -18,8 +18,8 @@ const POD_TEMPLATE_GENERATION: &str = "pod-template-generation";
 /// When the pod was created, its UID, and its position in the list of pods.
 type Key = (Timestamp, PodUid, usize);
 
-/// Pods of DaemonSets, by the UID of the DaemonSet, oldest first. A pod that moves in the list of pods may be there twice
-/// for a while, so its position is part of the key.
+/// Pods of DaemonSets, by the UID of the DaemonSet, oldest first. A pod that moves in the list of pods may be there
+/// twice for a while, so its position is part of the key.
 #[derive(Debug, Default)]
 pub(crate) struct DaemonPods {
     pods: BTreeMap<String, BTreeMap<Key, Arc<KubePod>>>,

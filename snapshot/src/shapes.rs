@@ -44,8 +44,8 @@ pub(crate) enum NodeBinding {
 
 /// Collects distinct shapes.
 pub(crate) struct Shapes<'objects> {
-    /// Shapes with their ids, by shapes whose ids are empty. Comparing shapes is cheaper than hashing the shape of every
-    /// pod.
+    /// Shapes with their ids, by shapes whose ids are empty. Comparing shapes is cheaper than hashing the shape of
+    /// every pod.
     by_content: BTreeMap<PodShape, Arc<PodShape>>,
     used: BTreeMap<ShapeId, Arc<PodShape>>,
     namespaces: BTreeMap<String, BTreeMap<String, String>>,

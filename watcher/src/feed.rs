@@ -139,7 +139,8 @@ impl Feed {
                         listed_sender.send_replace(true);
                     }
                 }
-                // Clusters without the CRD of an optional kind have no such objects: treat the kind as listed and empty.
+                // Clusters without the CRD of an optional kind have no such objects: treat the kind as listed and
+                // empty.
                 Err(WatchError::InitialListFailed(error)) if OPTIONAL.contains(&K::KIND) && is_not_found(&error) => {
                     if self.handle_event::<K>(Event::InitDone, &mut list, &mut parts) {
                         handle.take().into_iter().for_each(ReadinessHandle::release);

@@ -139,8 +139,8 @@ impl ActuatorFollower {
         }
     }
 
-    /// Passes the messages of a stream to `handle`, with `None` for its start. Returns why the stream ended, and whether
-    /// it had messages.
+    /// Passes the messages of a stream to `handle`, with `None` for its start. Returns why the stream ended, and
+    /// whether it had messages.
     async fn pass_on<M>(
         &self,
         (name, replica): (&'static str, &ReplicaId),

@@ -36,8 +36,8 @@ struct Content {
     reservations: Vec<ReservationCount>,
 }
 
-/// In-flight claims, offerings without capacity and free instances of capacity reservations. The ledger is unknown until
-/// the first full ledger is complete.
+/// In-flight claims, offerings without capacity and free instances of capacity reservations. The ledger is unknown
+/// until the first full ledger is complete.
 #[derive(Debug, Clone, Default)]
 pub struct Ledger {
     position: Option<LedgerPosition>,

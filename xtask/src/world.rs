@@ -77,7 +77,8 @@ struct Start {
     /// EC2 has slow calls, rare failures, throttling and delayed reads that depend on this seed: tests/ec2/README.md.
     #[arg(long, value_name = "SEED")]
     ec2_seed: Option<u32>,
-    /// Name of the cluster. Subnets and security groups are tagged karpenter.sh/discovery=NAME, the node role is KarpenterNodeRole-NAME.
+    /// Name of the cluster. Subnets and security groups are tagged karpenter.sh/discovery=NAME, the node role is
+    /// KarpenterNodeRole-NAME.
     #[arg(long, default_value = "world", value_name = "NAME", value_parser = cluster_name)]
     cluster_name: String,
     /// AWS region with built-in prices.

@@ -14,8 +14,8 @@ const EXISTS: &str = "EntityAlreadyExists";
 
 /// Pause before a profile that was just created is looked for again. IAM's reads lag behind its writes by seconds.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Further attempts: 5 s in all. A role or profile that is missing after that does not exist; the controller tries again
-/// in 30 s.
+/// Further attempts: 5 s in all. A role or profile that is missing after that does not exist; the controller tries
+/// again in 30 s.
 const MAX_ATTEMPTS: u32 = 10;
 
 /// IAM's instance profiles.

@@ -81,8 +81,8 @@ impl Facts {
         withdrawn.map(|((name, zone), _)| (name.as_str(), zone.as_str())).collect()
     }
 
-    /// Adds On-Demand and Spot prices of instance types that have none. A type that has Spot prices in some zones is not
-    /// sold as Spot in the others.
+    /// Adds On-Demand and Spot prices of instance types that have none. A type that has Spot prices in some zones is
+    /// not sold as Spot in the others.
     pub(super) fn add_missing_prices(&mut self, prices: &BTreeMap<String, MicroUsdPerHour>) {
         for (name, price) in prices {
             self.prices.on_demand.entry(name.clone()).or_insert(*price);

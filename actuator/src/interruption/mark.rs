@@ -75,8 +75,8 @@ fn notes(
     targets.map(|target| Note { severity, ..Note::normal(target, reason, message) }).collect()
 }
 
-/// Records that the offering of an interrupted Spot instance lacks capacity, or that the owner of a capacity reservation
-/// takes it back.
+/// Records that the offering of an interrupted Spot instance lacks capacity, or that the owner of a capacity
+/// reservation takes it back.
 pub(super) fn learn(deps: &Interruptions, claim: &NodeClaim, kind: NoticeKind) {
     if let Some(id) = claim.labels().get(label::CAPACITY_RESERVATION_ID)
         && kind == NoticeKind::CapacityReservationInterrupted

@@ -62,7 +62,8 @@ impl Admission {
         overlays::requests_of_catalog(&overlays::in_use(&self.stores, &self.settings), requests)
     }
 
-    /// All offerings for a NodeClaim that lists none. What NodeOverlays may add is left out only if nothing fits otherwise.
+    /// All offerings for a NodeClaim that lists none. What NodeOverlays may add is left out only if nothing fits
+    /// otherwise.
     pub(super) fn offerings(
         &self,
         catalog: &Catalog,

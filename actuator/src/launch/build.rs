@@ -47,9 +47,9 @@ impl Refusal {
     }
 }
 
-/// Restricts a launch to the offerings that pool and node class allow and that can be requested now, all of one capacity
-/// type. Also returns the requirements of its claim: the intersection of the pool's and the plan's. `closed` returns
-/// whether an offering is known to lack capacity, `free` the free instances of a capacity reservation.
+/// Restricts a launch to the offerings that pool and node class allow and that can be requested now, all of one
+/// capacity type. Also returns the requirements of its claim: the intersection of the pool's and the plan's. `closed`
+/// returns whether an offering is known to lack capacity, `free` the free instances of a capacity reservation.
 ///
 /// # Errors
 /// The plan exceeds what the pool allows, or no offering remains.

@@ -22,8 +22,8 @@ use tokio_util::sync::CancellationToken;
 const TRUST_PERIOD: Millis = Millis::from_seconds(60);
 /// A template unused for this long is deleted. Longer than a request may be sent again.
 const DELETE_UNUSED_AFTER: Millis = Millis::from_seconds(900);
-/// How long a template is asked for while EC2 throttles, does not answer, or does not show it yet. The pods stay reserved
-/// meanwhile; longer than EC2 takes to show a new template.
+/// How long a template is asked for while EC2 throttles, does not answer, or does not show it yet. The pods stay
+/// reserved meanwhile; longer than EC2 takes to show a new template.
 const ENSURE_WITHIN: Duration = Duration::from_secs(120);
 /// First pause before a template is asked for again. Doubles up to [`LAST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(500);

@@ -1,5 +1,5 @@
-//! Shadow mode's report: while Karpenter's Lease is held, what plans would have done, per NodePool, once per interval as
-//! a log line, an Event and metrics.
+//! Shadow mode's report: while Karpenter's Lease is held, what plans would have done, per NodePool, once per interval
+//! as a log line, an Event and metrics.
 
 use super::pause::UNKNOWN;
 use crate::events::{Note, Recorder, object, reason};

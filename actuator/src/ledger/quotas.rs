@@ -1,7 +1,8 @@
 //! CapacityQuotas: limits on the nodes that a selector matches, across NodePools.
 //!
-//! An admitted launch holds the most that it may add to each quota, as reserved resources, until its instance is launched.
-//! From then on its labels and its capacity count. So plans of several schedulers together never exceed a quota.
+//! An admitted launch holds the most that it may add to each quota, as reserved resources, until its instance is
+//! launched. From then on its labels and its capacity count. So plans of several schedulers together never exceed a
+//! quota.
 
 use super::Ledger;
 use super::admission::max_usage;

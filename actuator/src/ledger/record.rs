@@ -178,8 +178,8 @@ pub(super) fn with_price(mut capacity: Resources, reserved: &Resources) -> Resou
     capacity
 }
 
-/// What a claim counts that has just been launched: as [`with_price`], and the parts of quotas that were reserved, until
-/// its labels are recorded.
+/// What a claim counts that has just been launched: as [`with_price`], and the parts of quotas that were reserved,
+/// until its labels are recorded.
 pub(super) fn launched_usage(capacity: Resources, reserved: &Resources) -> Resources {
     let mut usage = with_price(capacity, reserved);
     of_quotas(reserved).for_each(|(name, amount)| usage.set(name, amount));

@@ -1,5 +1,6 @@
-//! Free instances of capacity reservations. An admitted launch holds one instance of each reservation that it lists, as a
-//! reserved resource, until its instance is launched. So plans of several schedulers together never exceed a reservation.
+//! Free instances of capacity reservations. An admitted launch holds one instance of each reservation that it lists, as
+//! a reserved resource, until its instance is launched. So plans of several schedulers together never exceed a
+//! reservation.
 
 use super::Ledger;
 use super::rejection::Rejection;

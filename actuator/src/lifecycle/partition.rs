@@ -17,7 +17,8 @@ pub(super) fn is_missing(claim: &NodeClaim) -> bool {
     labels.and_then(|labels| labels.get(label::PLACEMENT_GROUP_PARTITION)).is_some_and(String::is_empty)
 }
 
-/// Asks EC2 and writes the label. Returns when to ask again; `None` if the label was written, which starts another pass.
+/// Asks EC2 and writes the label. Returns when to ask again; `None` if the label was written, which starts another
+/// pass.
 pub(super) async fn fill(deps: &Lifecycle, claim: &NodeClaim) -> Result<Option<Duration>, WriteError> {
     let Some(id) = record::instance(claim) else { return Ok(Some(RETRY)) };
     let instances = deps.cloud_reads.instances(&InstanceFilter::Ids(vec![id.to_owned()])).await?;

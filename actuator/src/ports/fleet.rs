@@ -192,8 +192,8 @@ impl OfferingError {
         self.code == "InvalidFleetConfiguration" && (is_named || message.contains("not offered"))
     }
 
-    /// Whether the placement group takes no instance of any type in the zone: a spread group has as many as it may have,
-    /// or a cluster group is in another zone. EC2 documents neither text.
+    /// Whether the placement group takes no instance of any type in the zone: a spread group has as many as it may
+    /// have, or a cluster group is in another zone. EC2 documents neither text.
     #[must_use]
     pub fn is_group_full(&self) -> bool {
         let message = self.message.to_ascii_lowercase();

@@ -188,7 +188,8 @@ impl RemovalView {
         }
     }
 
-    /// Resources of a node that neither its pods nor the pods that it is reserved for use; `None` if it accepts no pods.
+    /// Resources of a node that neither its pods nor the pods that it is reserved for use; `None` if it accepts no
+    /// pods.
     fn free(&self, name: &NodeName) -> Option<Resources> {
         let takes_pods = |node: &&NodeView| {
             let closed = node.taints.iter().any(|taint| taint.key == taint::DISRUPTED);

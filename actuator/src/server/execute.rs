@@ -231,8 +231,8 @@ fn withdraw_launch(deps: &Leader, admitted: &Admitted, error: &RequestError) {
     deps.outcomes.post(outcome(deps, &admitted.launch, OutcomeStatus::Failed, Some(reason), error.to_string()));
 }
 
-/// Pods of the plan's launches that need no launch, with the reason, from the watch cache. A pod that the cache does not
-/// show may just be new.
+/// Pods of the plan's launches that need no launch, with the reason, from the watch cache. A pod that the cache does
+/// not show may just be new.
 fn unneeded(deps: &Leader, plan: &Plan) -> BTreeMap<PodUid, String> {
     let planned: Vec<&PodRef> = plan.launched_pods().collect();
     if planned.is_empty() {

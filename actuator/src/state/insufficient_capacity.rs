@@ -11,8 +11,8 @@ use tokio::sync::Notify;
 
 /// How long an offering without capacity is skipped, as in Karpenter.
 pub const TTL: Millis = Millis::from_seconds(180);
-/// How long after [`TTL`] an offering stays on probation: long enough that an outage of hours costs one failed launch per
-/// [`TTL`], short enough that an old refusal slows no burst down.
+/// How long after [`TTL`] an offering stays on probation: long enough that an outage of hours costs one failed launch
+/// per [`TTL`], short enough that an old refusal slows no burst down.
 pub const PROBATION: Millis = Millis::from_seconds(30 * 60);
 /// Maximum number of entries: more than a region has offerings (about 1000 types in 6 zones and 3 capacity types). When
 /// exceeded, the oldest are evicted.
@@ -84,8 +84,8 @@ pub struct InsufficientCapacity {
 }
 
 impl InsufficientCapacity {
-    /// Records a refusal of a launch in `placement_group`, or in none. Refusals that are not about capacity are ignored.
-    /// Returns whether something was recorded.
+    /// Records a refusal of a launch in `placement_group`, or in none. Refusals that are not about capacity are
+    /// ignored. Returns whether something was recorded.
     pub fn learn(&mut self, error: &OfferingError, placement_group: Option<&str>, now: Timestamp) -> bool {
         if error.is_spot_role_missing() {
             let capacity_type = CapacityType::Spot;
@@ -126,8 +126,8 @@ impl InsufficientCapacity {
         self.mark(key, now);
     }
 
-    /// Records that an instance was launched, which ends the probation of its offering, and of its placement group for all
-    /// capacity types.
+    /// Records that an instance was launched, which ends the probation of its offering, and of its placement group for
+    /// all capacity types.
     pub fn succeeded(&mut self, launched: Wanted<'_>) {
         let is_over = |key: &Key| {
             // Of all types, only a full placement group is on probation.

@@ -1,7 +1,7 @@
 //! What plans proposed while another autoscaler runs, and what that would cost, per NodePool.
 //!
-//! A plan is repeated in each cycle until somebody acts on it. So proposals are counted by what they are about: a launch
-//! by its pods, a removal by its node. Costs are never added up over plans; they are those of the last plan.
+//! A plan is repeated in each cycle until somebody acts on it. So proposals are counted by what they are about: a
+//! launch by its pods, a removal by its node. Costs are never added up over plans; they are those of the last plan.
 
 use super::catalogs::Entries;
 use plimsoll_model::identity::{NodeName, PodUid};

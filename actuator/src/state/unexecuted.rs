@@ -26,8 +26,8 @@ pub struct Unexecuted {
 }
 
 impl Unexecuted {
-    /// Records a plan that is not executed. `catalogs` have the list prices of launches. `pool_of` tells the NodePool of
-    /// a node.
+    /// Records a plan that is not executed. `catalogs` have the list prices of launches. `pool_of` tells the NodePool
+    /// of a node.
     pub fn note(&self, plan: &Plan, catalogs: &Entries, pool_of: impl Fn(&NodeName) -> Option<String>) {
         self.proposals.lock().note(plan, catalogs, pool_of);
         let mut intent = Intent { removals: plan.terminations.len(), ..Intent::default() };

@@ -1,6 +1,6 @@
 //! What EC2 refuses although the schema allows it. Launches would fail one after the other, so that the status of the
-//! node class reports it instead. Only rules that EC2 documents and does not relax are checked: a limit that grows, such
-//! as the largest volume, is left to EC2.
+//! node class reports it instead. Only rules that EC2 documents and does not relax are checked: a limit that grows,
+//! such as the largest volume, is left to EC2.
 
 use super::FieldError;
 use crate::EC2NodeClassSpec;
@@ -16,7 +16,8 @@ const TAG_KEY_MAX: usize = 128;
 const TAG_VALUE_MAX: usize = 256;
 /// Prefix of tags that only AWS sets, in any case; same source.
 const AWS_PREFIX: &str = "aws:";
-/// Tags of an instance that the autoscaler adds: cluster (2), pool, node class, owner, claim (2), launch group, attempt.
+/// Tags of an instance that the autoscaler adds: cluster (2), pool, node class, owner, claim (2), launch group,
+/// attempt.
 const ADDED_TAGS: usize = 9;
 /// The tag that the autoscaler adds after the launch if the class does not set it.
 const NAME_TAG: &str = "Name";
@@ -75,8 +76,8 @@ fn devices(mappings: &[BlockDeviceMapping], errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Rules of <https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_EbsBlockDevice.html>. A volume without a type is
-/// of the image's type, which is not known here.
+/// Rules of <https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_EbsBlockDevice.html>. A volume without a type
+/// is of the image's type, which is not known here.
 fn volume(ebs: &BlockDevice, path: &str, errors: &mut Vec<FieldError>) {
     let mut add = |field: &str, message: String| errors.push(FieldError::new(format!("{path}.{field}"), message));
     // 0 stands for "not set", as in Karpenter.

@@ -147,7 +147,8 @@ pub(super) fn checksum_known(snapshot: &Snapshot, known: Known<'_>) -> u64 {
     sum
 }
 
-/// Adds the objects that `edits` name to `upserts` and `removals`, and updates `sum` from the old checksum to the new one.
+/// Adds the objects that `edits` name to `upserts` and `removals`, and updates `sum` from the old checksum to the new
+/// one.
 pub(super) fn diff(
     (old, new): (&Snapshot, &Snapshot),
     edits: &SnapshotEdits,

@@ -115,7 +115,8 @@ impl Faults {
         self.rules.push(Rule { left: Some(times), ..Rule::of(action.into(), effect) });
     }
 
-    /// From now on `per_mille` of 1000 calls of this action, or of any, go wrong like this. Chance is fixed by the seed.
+    /// From now on `per_mille` of 1000 calls of this action, or of any, go wrong like this. Chance is fixed by the
+    /// seed.
     pub fn sometimes(&mut self, per_mille: u32, action: impl Into<Option<Action>>, effect: Effect) {
         self.rules.push(Rule { per_mille, ..Rule::of(action.into(), effect) });
     }

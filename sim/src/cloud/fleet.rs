@@ -44,7 +44,8 @@ fn check_token(token: &str) -> Result<(), CloudError> {
 }
 
 impl Cloud {
-    /// Buys. One token buys once, however often and whenever it is sent; a request that is refused as a whole uses no token.
+    /// Buys. One token buys once, however often and whenever it is sent; a request that is refused as a whole uses no
+    /// token.
     ///
     /// # Errors
     /// The token was used with other parameters, or the request is invalid as a whole.

@@ -21,8 +21,8 @@ const AL2023: &[(&str, &str)] =
     &[("x86_64", "standard"), ("x86_64", "nvidia"), ("x86_64", "neuron"), ("arm64", "standard"), ("arm64", "nvidia")];
 
 impl Cloud {
-    /// The region of the settings with a network for each value of the discovery tag: one subnet a zone and one security group.
-    /// `sells` chooses the types on offer by name.
+    /// The region of the settings with a network for each value of the discovery tag: one subnet a zone and one
+    /// security group. `sells` chooses the types on offer by name.
     ///
     /// # Errors
     /// There is no built-in catalog of the region.

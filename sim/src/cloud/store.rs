@@ -254,7 +254,8 @@ impl Cloud {
         }
     }
 
-    /// Takes a Spot instance away: a warning now, the end in two minutes. False if there is no such instance that lives.
+    /// Takes a Spot instance away: a warning now, the end in two minutes. False if there is no such instance that
+    /// lives.
     pub fn interrupt_spot(&mut self, id: &str, now: Timestamp) -> bool {
         let alive = |machine: &&Machine| machine.capacity_type == CapacityType::Spot && machine.state(now).is_alive();
         let Some(machine) = self.machines.get(id).filter(alive).cloned() else { return false };

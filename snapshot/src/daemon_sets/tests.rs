@@ -49,8 +49,8 @@ fn an_invalid_template_is_reported() {
     assert_eq!(problems[0].field, "spec.template.spec.containers[0].resources.requests.cpu");
 }
 
-/// The CPU, in millicores, that a DaemonSet with 100 millicores in its template uses on a new node. Each pod has a number
-/// of its template, the second in which it was created, and its request.
+/// The CPU, in millicores, that a DaemonSet with 100 millicores in its template uses on a new node. Each pod has a
+/// number of its template, the second in which it was created, and its request.
 fn cpu_beside(pods: &[(&str, u8, &str)]) -> i64 {
     let set = json!({"metadata": {"namespace": "kube-system", "name": "proxy", "uid": "u",
         "annotations": {"deprecated.daemonset.template.generation": "2"}}, "spec": {

@@ -112,7 +112,8 @@ pub(super) fn removed_after(world: &World, seconds: i64) -> usize {
     })
 }
 
-/// A budget limits when removals begin: no active removal was reverted because of it, which would waste its replacements.
+/// A budget limits when removals begin: no active removal was reverted because of it, which would waste its
+/// replacements.
 pub(super) fn no_removal_undone_by_budget(world: &World) {
     let is_undone = |event: &Value| object::text(event, &["message"]).starts_with("removal undone: disruption budget");
     let undone = world.count(ResourceId::EVENTS, is_undone);

@@ -2,8 +2,8 @@
 //! reads.
 //!
 //! [`case`] generates small cases that combine features, for comparing planners with each other and with
-//! kube-scheduler. [`bench`](mod@bench) generates large cases for measuring speed, memory and cost. The same seed always
-//! gives the same bytes, on every machine.
+//! kube-scheduler. [`bench`](mod@bench) generates large cases for measuring speed, memory and cost. The same seed
+//! always gives the same bytes, on every machine.
 
 pub mod bench;
 mod case;

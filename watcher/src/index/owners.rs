@@ -113,8 +113,8 @@ impl OwnerPods {
     }
 
     /// Unbound pods whose owner wants more pods than have been observed and considered by their scheduler; `wanted` are
-    /// pod counts by owner. If the owner is unknown, its pod count is unknown too, so its pods count as incomplete. A pod
-    /// without an owner is complete.
+    /// pod counts by owner. If the owner is unknown, its pod count is unknown too, so its pods count as incomplete. A
+    /// pod without an owner is complete.
     pub(super) fn incomplete(&self, wanted: &BTreeMap<&str, i64>) -> BTreeSet<PodUid> {
         let is_complete =
             |owner: &str, counts: &PodCounts| wanted.get(owner).is_some_and(|wanted| counts.decided >= *wanted);

@@ -26,8 +26,8 @@ pub fn waiting_pods<'a>(snapshot: &'a Snapshot, plan: &Plan) -> Vec<(&'a Pod, &'
     waiting
 }
 
-/// Adds the pods that wait for a node to the plan's placements, for users: kube-scheduler has nominated the node, so the
-/// planner has nothing to decide. A node that is being removed takes no pods.
+/// Adds the pods that wait for a node to the plan's placements, for users: kube-scheduler has nominated the node, so
+/// the planner has nothing to decide. A node that is being removed takes no pods.
 pub fn place_waiting(snapshot: &Snapshot, plan: &mut Plan) {
     let leaving: BTreeSet<&NodeName> =
         snapshot.nodes.iter().filter(|node| node.deleting).map(|node| &node.name).collect();

@@ -104,8 +104,8 @@ impl Cluster {
     }
 
     /// Binds pending pods: first to their nominated nodes, if these pass the filters, then in random order to the best
-    /// node, preferably one that is not to be removed next. Returns the number of pods without a node, and the number on
-    /// another node than `planned`.
+    /// node, preferably one that is not to be removed next. Returns the number of pods without a node, and the number
+    /// on another node than `planned`.
     fn schedule(
         &mut self,
         plan: &Plan,
