@@ -55,11 +55,6 @@ annotations:
 {{- if eq .root.Values.settings.ipFamily "IPv6" }}[::]{{ else }}0.0.0.0{{ end }}:{{ .port }}
 {{- end }}
 
-{{/* Name of the actuator's ServiceAccount. */}}
-{{- define "plimsoll.actuatorAccount" -}}
-{{ .Values.serviceAccount.name }}
-{{- end }}
-
 {{/* Required affinity terms with a labelSelector each. Takes terms and service. */}}
 {{- define "plimsoll.affinityTerms" -}}
 {{- $selector := dict "matchLabels" (dict "app.kubernetes.io/name" (printf "plimsoll-%s" .service)) -}}
