@@ -212,6 +212,12 @@ impl FakeWatcher {
         self.world.get(ResourceId::NODE_CLAIMS, name)
     }
 
+    /// Whether a claim exists and is not being deleted.
+    #[must_use]
+    pub fn is_kept(&self, claim: &str) -> bool {
+        self.claim(claim).is_some_and(|claim| !object::is_deleting(&claim))
+    }
+
     /// Pods bound to a node that move when it is removed.
     #[must_use]
     pub fn pods_on(&self, node: &str) -> Vec<PodRef> {

@@ -108,11 +108,7 @@ async fn a_plans_replacement_is_the_only_one_and_pods_move_when_it_is_in_service
     let (claim, node, instance) = with_pods(&watcher).await;
     let pods = watcher.pods_on(&node);
     interrupt(&watcher, &instance);
-    watcher
-        .until("the claim is on its way out", Duration::from_secs(2), |world| {
-            world.get(ResourceId::NODE_CLAIMS, &claim).is_some_and(|claim| object::is_deleting(&claim))
-        })
-        .await;
+    watcher.until("the claim is on its way out", Duration::from_secs(2), |world| is_deleting(world, &claim)).await;
     let wanted = Wanted { action: "a-2", instance_type: "m6i.xlarge", capacity_type: CapacityType::OnDemand, pods };
     let plan = watcher.plan(&[wanted], Vec::new()).await;
     let outcomes = watcher.send(plan).await;
@@ -230,11 +226,7 @@ async fn a_new_leader_goes_on_after_the_mark() {
     let mut watcher = begin().await;
     let (claim, node, instance) = with_pods(&watcher).await;
     interrupt(&watcher, &instance);
-    watcher
-        .until("the claim is on its way out", Duration::from_secs(2), |world| {
-            world.get(ResourceId::NODE_CLAIMS, &claim).is_some_and(|claim| object::is_deleting(&claim))
-        })
-        .await;
+    watcher.until("the claim is on its way out", Duration::from_secs(2), |world| is_deleting(world, &claim)).await;
     watcher.replace_actuator();
     let moved = |world: &World| world.running_pods() == 2 && running_on(world, &node) == 0;
     watcher.until("the pods run elsewhere", 3 * MINUTE, moved).await;
@@ -319,11 +311,7 @@ async fn a_later_notice_shortens_the_time_of_an_earlier_one() {
     // The limit allows no new node, so that the pods stay as long as possible.
     watcher.world.patch(ResourceId::NODE_POOLS, "default", json!({"spec": {"limits": {"cpu": "2"}}})).unwrap();
     announce_maintenance(&watcher, &[&instance], Some("Thu, 31 Dec 2026 00:00:00 GMT"));
-    watcher
-        .until("the claim is on its way out", Duration::from_secs(2), |world| {
-            world.get(ResourceId::NODE_CLAIMS, &claim).is_some_and(|claim| object::is_deleting(&claim))
-        })
-        .await;
+    watcher.until("the claim is on its way out", Duration::from_secs(2), |world| is_deleting(world, &claim)).await;
     tokio::time::sleep(3 * NOTICE).await;
     assert_eq!(running_on(&watcher.world, &node), 2, "the event is months ahead");
     interrupt(&watcher, &instance);

@@ -1,11 +1,11 @@
 //! Counters and Events of what becomes of nodes.
 
+use super::drain::evictions;
 use plimsoll_model::execution::OutcomeStatus;
 use plimsoll_model::plan::Termination;
 use plimsoll_sim::apiserver::ResourceId;
 use plimsoll_sim::apiserver::error::ApiError;
-use plimsoll_sim::apiserver::faults::{Effect, Matcher};
-use plimsoll_sim::apiserver::request::Verb;
+use plimsoll_sim::apiserver::faults::Effect;
 use plimsoll_sim::cloud::{Capacity, Pool};
 use plimsoll_tests::fake_watcher::{FakeWatcher, Wanted, of_node, wanted};
 use plimsoll_tests::{MINUTE, Setup};
@@ -29,9 +29,8 @@ async fn a_node_that_is_replaced_counts_and_is_reported_from_its_launch_to_its_e
     let (claim, node) = watcher.node(&Wanted { instance_type: "m6i.2xlarge", ..wanted("a-1") }).await;
     watcher.deploy("web", "1").await;
     let zone = watcher.world.living_instances().into_values().next().unwrap().zone;
-    let evictions = Matcher { subresource: Some("eviction"), ..Matcher::of(Verb::Create, "pods") };
     let refused = ApiError::new(429, "TooManyRequests", "a budget allows no disruption");
-    watcher.world.server().faults().next(1, evictions, Effect::Refuse(refused));
+    watcher.world.server().faults().next(1, evictions(), Effect::Refuse(refused));
     let pods = watcher.pods_on(&node);
     let replacement = Wanted { pods: pods.clone(), ..wanted("a-2") };
     let removal = Termination { pods, replaced_by: vec![0], ..of_node("r-1", &node) };

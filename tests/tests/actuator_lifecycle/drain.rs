@@ -51,7 +51,8 @@ async fn without_b(refused: Matcher, annotations: &Value) -> FakeWatcher {
     watcher
 }
 
-fn evictions() -> Matcher {
+/// Evictions of all pods.
+pub(super) fn evictions() -> Matcher {
     Matcher { subresource: Some("eviction"), ..Matcher::of(Verb::Create, "pods") }
 }
 

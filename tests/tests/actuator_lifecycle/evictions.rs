@@ -1,8 +1,7 @@
 //! Calls that evict pods: how many are made at the same time, and which of them count.
 
-use super::drain::{is_drained, run_pod};
-use plimsoll_sim::apiserver::faults::{Effect, Gate, Matcher};
-use plimsoll_sim::apiserver::request::Verb;
+use super::drain::{evictions, is_drained, run_pod};
+use plimsoll_sim::apiserver::faults::{Effect, Gate};
 use plimsoll_sim::apiserver::{ApiError, ResourceId};
 use plimsoll_tests::fake_watcher::{FakeWatcher, wanted};
 use plimsoll_tests::{MINUTE, Setup};
@@ -11,10 +10,6 @@ use std::time::Duration;
 
 /// Pods of each node.
 const PODS: usize = 17;
-
-fn evictions() -> Matcher {
-    Matcher { subresource: Some("eviction"), ..Matcher::of(Verb::Create, "pods") }
-}
 
 /// The API server has other clients, too.
 #[tokio::test(start_paused = true)]

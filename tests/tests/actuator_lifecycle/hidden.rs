@@ -126,7 +126,7 @@ async fn a_node_that_cannot_be_read_keeps_its_claim_and_does_not_delay_its_end()
     let stored = watcher.world.get(ResourceId::NODES, &node).unwrap();
     assert!(serde_json::from_value::<Node>((*stored).clone()).is_err(), "it is unreadable");
     tokio::time::sleep(40 * MINUTE).await;
-    assert!(watcher.claim(&claim).is_some_and(|claim| !object::is_deleting(&claim)));
+    assert!(watcher.is_kept(&claim));
     watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
     watcher.until("the claim is deleted", 3 * MINUTE, |world| is_over(world, &claim)).await;
 }

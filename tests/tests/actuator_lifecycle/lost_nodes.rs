@@ -37,6 +37,18 @@ fn lose_node(watcher: &FakeWatcher, node: &str) {
     assert!(watcher.world.get(ResourceId::NODES, node).is_none());
 }
 
+/// Restarts the kubelet of a Node that is gone. It creates the Node again, which is then initialized.
+async fn create_again(watcher: &FakeWatcher, node: &str) {
+    let kubelets = &watcher.world.cluster.kubelets;
+    kubelets.stop(node);
+    kubelets.resume(node);
+    let is_initialized = |world: &World| {
+        let node = world.get(ResourceId::NODES, node);
+        node.is_some_and(|node| object::label(&node, label::INITIALIZED) == Some("true"))
+    };
+    watcher.until("the Node is initialized again", MINUTE, is_initialized).await;
+}
+
 /// No pod runs there any more, so that no budget protects one.
 #[tokio::test(start_paused = true)]
 async fn a_node_whose_instance_is_gone_and_whose_kubelet_is_silent_is_not_drained() {
@@ -137,7 +149,7 @@ async fn an_adopted_claim_whose_kubelet_is_silent_stays_while_its_instance_runs(
     watcher.world.ec2.with(|cloud, _| cloud.remove_tag_of_all(tag::OWNER));
     watcher.world.cluster.kubelets.stop(&node);
     tokio::time::sleep(10 * MINUTE).await;
-    assert!(watcher.claim(&claim).is_some_and(|claim| !object::is_deleting(&claim)));
+    assert!(watcher.is_kept(&claim));
 }
 
 #[tokio::test(start_paused = true)]
@@ -157,14 +169,7 @@ async fn a_node_that_its_kubelet_creates_again_registers_again() {
     let (claim, node) = watcher.node(&wanted("a-1")).await;
     lose_node(&watcher, &node);
     tokio::time::sleep(10 * MINUTE).await;
-    let kubelets = &watcher.world.cluster.kubelets;
-    kubelets.stop(&node);
-    kubelets.resume(&node);
-    let is_initialized = |world: &World| {
-        let node = world.get(ResourceId::NODES, &node);
-        node.is_some_and(|node| object::label(&node, label::INITIALIZED) == Some("true"))
-    };
-    watcher.until("the Node is initialized again", MINUTE, is_initialized).await;
+    create_again(&watcher, &node).await;
     let again = watcher.world.get(ResourceId::NODES, &node).unwrap();
     assert!(object::items(&again, &["spec", "taints"]).is_empty(), "{again:#}");
     assert_eq!(object::items(&again, &["metadata", "finalizers"]), [json!(TERMINATION_FINALIZER)]);
@@ -202,16 +207,9 @@ async fn a_node_that_its_kubelet_creates_again_after_it_was_given_up_stays() {
         events.iter().any(|event| event.contains("has not existed for 15 minutes"))
     };
     watcher.until("the claim is given up", 20 * MINUTE, is_given_up).await;
-    let kubelets = &watcher.world.cluster.kubelets;
-    kubelets.stop(&node);
-    kubelets.resume(&node);
-    let is_initialized = |world: &World| {
-        let node = world.get(ResourceId::NODES, &node);
-        node.is_some_and(|node| object::label(&node, label::INITIALIZED) == Some("true"))
-    };
-    watcher.until("the Node is initialized again", MINUTE, is_initialized).await;
+    create_again(&watcher, &node).await;
     tokio::time::sleep(3 * MINUTE).await;
-    assert!(watcher.claim(&claim).is_some_and(|claim| !object::is_deleting(&claim)));
+    assert!(watcher.is_kept(&claim));
 }
 
 /// The cloud controller may write it later.
@@ -224,7 +222,7 @@ async fn a_claim_whose_node_has_no_provider_id_stays() {
         let again = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}, "spec": spec});
         watcher.world.apply_object(&again).unwrap();
         tokio::time::sleep(40 * MINUTE).await;
-        assert!(watcher.claim(&claim).is_some_and(|claim| !object::is_deleting(&claim)));
+        assert!(watcher.is_kept(&claim));
     }
 }
 
@@ -232,5 +230,5 @@ async fn a_claim_whose_node_has_no_provider_id_stays() {
 async fn a_node_that_the_watch_does_not_show_keeps_its_claim() {
     let (watcher, _, claim, _) = with_hidden(Setup::default(), "nodes").await;
     tokio::time::sleep(40 * MINUTE).await;
-    assert!(watcher.claim(&claim).is_some_and(|claim| !object::is_deleting(&claim)));
+    assert!(watcher.is_kept(&claim));
 }

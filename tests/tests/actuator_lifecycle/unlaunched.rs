@@ -68,7 +68,7 @@ async fn until_the_other_is_gone(is_ended: bool) -> (FakeWatcher, String) {
 #[tokio::test(start_paused = true)]
 async fn a_claim_does_not_wait_for_the_instance_of_another_claim_of_its_group() {
     let (watcher, other) = until_the_other_is_gone(false).await;
-    assert!(watcher.claim(&other).is_some_and(|claim| !object::is_deleting(&claim)));
+    assert!(watcher.is_kept(&other));
 }
 
 /// EC2 shows it for another hour.

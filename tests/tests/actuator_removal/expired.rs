@@ -5,7 +5,7 @@ use plimsoll_model::execution::{OutcomeReason, OutcomeStatus};
 use plimsoll_model::names::annotation;
 use plimsoll_model::plan::Termination;
 use plimsoll_model::snapshot::DisruptionReason;
-use plimsoll_sim::apiserver::{ResourceId, object};
+use plimsoll_sim::apiserver::ResourceId;
 use plimsoll_tests::fake_watcher::{FakeWatcher, wanted};
 use plimsoll_tests::{MINUTE, Setup};
 use serde_json::json;
@@ -76,7 +76,7 @@ async fn a_node_whose_replacement_fails_soon_after_the_expiry_stays_for_another_
     watcher.until("the node is tainted", MINUTE, |world| is_tainted(world, &node)).await;
     watcher.world.delete(ResourceId::NODE_CLAIMS, &replacement).unwrap();
     until_undone(&watcher, &claim, &node, MINUTE).await;
-    assert!(watcher.claim(&claim).is_some_and(|claim| !object::is_deleting(&claim)));
+    assert!(watcher.is_kept(&claim));
 }
 
 /// Plans count it, too. With 50 %, a node expires between half an hour and an hour after its creation.

@@ -135,7 +135,7 @@ async fn a_deletion_without_a_response_has_no_effect_once_the_removal_is_undone(
     bind_pod(&watcher.world, &node);
     until_undone(&watcher, &claim, &node, Duration::from_secs(20)).await;
     tokio::time::sleep(2 * MINUTE).await;
-    assert!(watcher.claim(&claim).is_some_and(|claim| !object::is_deleting(&claim)));
+    assert!(watcher.is_kept(&claim));
     assert!(!is_tainted(&watcher.world, &node));
 }
 
@@ -164,7 +164,7 @@ async fn a_deletion_without_a_response_has_no_effect_while_the_removal_is_undone
     gate.open();
     until_undone(&watcher, &claim, &node, Duration::from_secs(20)).await;
     tokio::time::sleep(MINUTE).await;
-    assert!(watcher.claim(&claim).is_some_and(|claim| !object::is_deleting(&claim)));
+    assert!(watcher.is_kept(&claim));
     assert!(!is_tainted(&watcher.world, &node));
 }
 
@@ -187,11 +187,11 @@ async fn a_claim_whose_command_has_changed_is_not_deleted() {
     faults.remove(rule);
     // The deletion is tried again after half a minute at most.
     tokio::time::sleep(Duration::from_secs(45)).await;
-    assert!(watcher.claim(&claim).is_some_and(|claim| !object::is_deleting(&claim)));
+    assert!(watcher.is_kept(&claim));
     assert!(has_command(&watcher.world, &claim));
     // Nobody launches the replacement.
     until_undone(&watcher, &claim, &node, MINUTE).await;
-    assert!(watcher.claim(&claim).is_some_and(|claim| !object::is_deleting(&claim)));
+    assert!(watcher.is_kept(&claim));
 }
 
 /// The write of the reason failed once the node was tainted.

@@ -64,26 +64,36 @@ async fn the_next_offering_is_taken_within_a_second_and_the_first_left_alone() {
     }
 }
 
+/// A cluster whose pool is of one type, as Spot or On-Demand. EC2 refuses it as Spot.
+async fn without_spot(refusal: Capacity) -> TestCluster {
+    let requirements = json!([{"key": label::CAPACITY_TYPE, "operator": "In", "values": ["spot", "on-demand"]},
+                              {"key": label::INSTANCE_TYPE, "operator": "In", "values": ["m6i.large"]}]);
+    let setup = Setup::with_pool(json!({"template": {"spec": {"requirements": requirements}}}));
+    let cluster = TestCluster::begin(setup).await;
+    cluster.world.ec2.with(|cloud, _| {
+        for zone in ZONES {
+            cloud.limit(Pool::new("m6i.large", zone, CapacityType::Spot), refusal);
+        }
+    });
+    cluster
+}
+
+/// Capacity types of the living instances.
+fn paid(world: &World) -> Vec<CapacityType> {
+    world.living_instances().values().map(|machine| machine.capacity_type).collect()
+}
+
 #[tokio::test(start_paused = true)]
 async fn spot_that_ec2_does_not_sell_is_replaced_by_on_demand_at_once() {
     for refusal in [
         Capacity::Refused("SpotMaxPriceTooLow", "Your Spot request price is lower than the minimum"),
         Capacity::Refused("InvalidFleetConfiguration", "not supported in your requested Availability Zone"),
     ] {
-        let requirements = json!([{"key": label::CAPACITY_TYPE, "operator": "In", "values": ["spot", "on-demand"]},
-                                  {"key": label::INSTANCE_TYPE, "operator": "In", "values": ["m6i.large"]}]);
-        let setup = Setup::with_pool(json!({"template": {"spec": {"requirements": requirements}}}));
-        let cluster = TestCluster::begin(setup).await;
-        cluster.world.ec2.with(|cloud, _| {
-            for zone in ZONES {
-                cloud.limit(Pool::new("m6i.large", zone, CapacityType::Spot), refusal);
-            }
-        });
+        let cluster = without_spot(refusal).await;
         cluster.deploy("web", 1, 700);
         let took = cluster.until("an instance is launched", MINUTE, bought).await;
         assert!(took < Duration::from_secs(3), "{refusal:?}: {took:?}");
-        let paid: Vec<_> = cluster.world.living_instances().values().map(|machine| machine.capacity_type).collect();
-        assert_eq!(paid, [CapacityType::OnDemand]);
+        assert_eq!(paid(&cluster.world), [CapacityType::OnDemand]);
     }
 }
 
@@ -102,8 +112,7 @@ async fn spot_that_fails_inside_ec2_is_replaced_by_on_demand() {
     let took = cluster.until("an instance is launched", 5 * MINUTE, bought).await;
     // A minute of requests, and two minutes of look-ups.
     assert!((180..=210).contains(&took.as_secs()), "{took:?}");
-    let paid: Vec<_> = cluster.world.living_instances().values().map(|machine| machine.capacity_type).collect();
-    assert_eq!(paid, [CapacityType::OnDemand]);
+    assert_eq!(paid(&cluster.world), [CapacityType::OnDemand]);
     assert_eq!(instances_ever_launched(&cluster.world).len(), 1);
 }
 
@@ -111,21 +120,11 @@ async fn spot_that_fails_inside_ec2_is_replaced_by_on_demand() {
 /// offerings are skipped, and the pool pauses for a second.
 #[tokio::test(start_paused = true)]
 async fn spot_offerings_that_fail_inside_ec2_are_replaced_by_on_demand() {
-    let requirements = json!([{"key": label::CAPACITY_TYPE, "operator": "In", "values": ["spot", "on-demand"]},
-                              {"key": label::INSTANCE_TYPE, "operator": "In", "values": ["m6i.large"]}]);
-    let setup = Setup::with_pool(json!({"template": {"spec": {"requirements": requirements}}}));
-    let cluster = TestCluster::begin(setup).await;
-    cluster.world.ec2.with(|cloud, _| {
-        for zone in ZONES {
-            let fails = Capacity::Refused("InternalError", "An internal error has occurred");
-            cloud.limit(Pool::new("m6i.large", zone, CapacityType::Spot), fails);
-        }
-    });
+    let cluster = without_spot(Capacity::Refused("InternalError", "An internal error has occurred")).await;
     cluster.deploy("web", 1, 700);
     let took = cluster.until("an instance is launched", MINUTE, bought).await;
     assert!(took < Duration::from_secs(15), "{took:?}");
-    let paid: Vec<_> = cluster.world.living_instances().values().map(|machine| machine.capacity_type).collect();
-    assert_eq!(paid, [CapacityType::OnDemand]);
+    assert_eq!(paid(&cluster.world), [CapacityType::OnDemand]);
 }
 
 #[tokio::test(start_paused = true)]
