@@ -12,103 +12,40 @@ use std::path::Path;
 /// Maximum length of a file; generated files are excluded.
 const FILE_LINES_MAX: usize = 400;
 
-/// Allowed dependencies between Plimsoll's crates, including tests. A crate that is missing here fails the test.
-const ARROWS: &[(&str, &[&str])] = &[
-    ("workspace-hack", &[]),
-    ("model", &[]),
-    ("proto", &["model"]),
-    ("api", &["model"]),
-    ("snapshot", &["api", "kubesched", "model"]),
-    ("catalog", &["api", "model"]),
-    ("manifests", &["api", "catalog", "model", "snapshot"]),
-    ("invariants", &["model"]),
-    ("kubesched", &["invariants", "model"]),
-    ("runtime", &["proto"]),
-    ("scheduler/solver", &["invariants", "kubesched", "model"]),
-    ("scheduler", &["invariants", "model", "proto", "runtime", "solver"]),
+/// The crates of Plimsoll that each crate may depend on, also in tests. A crate that is missing here fails the test.
+const ARROWS: &[(&str, &str)] = &[
+    ("workspace-hack", ""),
+    ("model", ""),
+    ("proto", "model"),
+    ("api", "model"),
+    ("snapshot", "api kubesched model"),
+    ("catalog", "api model"),
+    ("manifests", "api catalog model snapshot"),
+    ("invariants", "model"),
+    ("kubesched", "invariants model"),
+    ("runtime", ""),
+    ("scheduler/solver", "invariants kubesched model"),
+    ("scheduler", "invariants model proto runtime solver"),
     // Assembles the scheduler's binary; the only part of the scheduler that depends on Kubernetes types.
-    ("scheduler/objects", &["catalog", "manifests", "model", "proto", "runtime", "scheduler", "solver"]),
-    ("recording", &["model", "proto"]),
-    ("recording/replay", &["kubesched", "model", "proto", "recording", "solver"]),
-    ("watcher", &["api", "model", "proto", "recording", "runtime", "snapshot"]),
-    ("actuator", &["api", "catalog", "kubesched", "model", "proto", "runtime", "snapshot"]),
-    ("actuator/aws", &["actuator", "api", "catalog", "model", "runtime"]),
-    ("sim", &["actuator", "api", "catalog", "kubesched", "model", "proto", "runtime", "scheduler", "watcher"]),
+    ("scheduler/objects", "catalog manifests model proto runtime scheduler solver"),
+    ("recording", "model proto"),
+    ("recording/replay", "kubesched model proto recording solver"),
+    ("watcher", "api model proto recording runtime snapshot"),
+    ("actuator", "api catalog kubesched model proto runtime snapshot"),
+    ("actuator/aws", "actuator catalog model runtime"),
+    ("sim", "actuator api catalog kubesched model runtime scheduler watcher"),
     (
         "cli",
-        &[
-            "actuator",
-            "api",
-            "catalog",
-            "invariants",
-            "manifests",
-            "model",
-            "objects",
-            "proto",
-            "recording",
-            "replay",
-            "runtime",
-            "scheduler",
-            "sim",
-            "snapshot",
-            "solver",
-        ],
+        "actuator api catalog invariants manifests model objects proto recording replay runtime scheduler sim snapshot",
     ),
-    (
-        "tests",
-        &[
-            "actuator",
-            "api",
-            "catalog",
-            "invariants",
-            "model",
-            "proto",
-            "recording",
-            "replay",
-            "runtime",
-            "scheduler",
-            "sim",
-            "snapshot",
-            "solver",
-            "watcher",
-        ],
-    ),
-    ("tests/fuzz", &["cli", "model", "proto", "snapshot"]),
+    ("tests", "actuator api model proto replay runtime scheduler sim watcher"),
+    ("tests/fuzz", "cli model proto snapshot"),
     (
         "tests/measure",
-        &[
-            "api",
-            "invariants",
-            "kubesched",
-            "model",
-            "proto",
-            "recording",
-            "replay",
-            "runtime",
-            "scheduler",
-            "snapshot",
-            "solver",
-            "workloads",
-        ],
+        "api invariants kubesched model proto recording replay runtime scheduler snapshot solver workloads",
     ),
-    ("tests/workloads", &["api", "catalog", "cli", "model", "snapshot"]),
-    (
-        "xtask",
-        &[
-            "api",
-            "catalog",
-            "cli",
-            "invariants",
-            "kubesched",
-            "model",
-            "proto",
-            "recording",
-            "scheduler",
-            "snapshot",
-            "solver",
-            "workloads",
-        ],
-    ),
+    ("tests/workloads", "api catalog cli model snapshot"),
+    ("xtask", "api catalog cli invariants kubesched model recording snapshot solver workloads"),
 ];
 
 fn manifest(folder: &Path) -> toml::Table {
@@ -130,7 +67,7 @@ fn crates_depend_only_inward() {
         for dependency in dependencies(&member) {
             let Some(name) = dependency.strip_prefix("plimsoll-") else { continue };
             // `workspace-hack` has no code.
-            let is_allowed = name == "workspace-hack" || allowed.contains(&name);
+            let is_allowed = name == "workspace-hack" || allowed.split(' ').any(|one| one == name);
             assert!(is_allowed, "{member} may not depend on {name}");
         }
     }
