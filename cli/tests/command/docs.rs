@@ -1,7 +1,7 @@
 //! Runs the commands of the documentation and compares their output with the pages; checks that the YAML of the pages
 //! is valid.
 //!
-//! With `UPDATE_DOCS=1`, updates the pages with the output.
+//! With `PLIMSOLL_UPDATE=1`, updates the pages with the output.
 
 use crate::{plimsoll_with, repository};
 use clap::Parser as _;
@@ -65,12 +65,12 @@ fn console_blocks_show_what_is_printed() {
             if shown.is_empty() || shown == output {
                 continue;
             }
-            if std::env::var_os("UPDATE_DOCS").is_some() {
+            if std::env::var_os("PLIMSOLL_UPDATE").is_some() {
                 current = current.replace(&block, &format!("{command}\n{output}"));
                 std::fs::write(&page, &current).unwrap();
                 continue;
             }
-            assert_eq!(shown, output, "{}: {command}; UPDATE_DOCS=1 writes the page anew", page.display());
+            assert_eq!(shown, output, "{}: {command}; PLIMSOLL_UPDATE=1 writes the page anew", page.display());
         }
     }
     assert!(count >= 7, "the pages have examples");

@@ -28,10 +28,10 @@ fn the_documented_requests_are_printed() {
         let run = plimsoll(&["requests", "-f", &manifests, &workload, "--region", region, NOW[0], NOW[1]]);
         run.json();
         let shown = repository(&format!("docs/examples/requests/{seed}.json"));
-        if std::env::var_os("UPDATE_DOCS").is_some() {
+        if std::env::var_os("PLIMSOLL_UPDATE").is_some() {
             std::fs::write(&shown, &run.stdout).unwrap();
         }
-        assert_eq!(std::fs::read_to_string(&shown).unwrap(), run.stdout, "{seed}; UPDATE_DOCS=1 writes it anew");
+        assert_eq!(std::fs::read_to_string(&shown).unwrap(), run.stdout, "{seed}; PLIMSOLL_UPDATE=1 writes it anew");
     }
 }
 
