@@ -102,9 +102,9 @@ impl Ledger {
             self.check_starting(&facts.claim, &claim.pool, node)?;
         } else {
             self.check_replicas(&facts.claim, &claim.pool, removal.reason)?;
-            self.check_budget(&claim.pool, removal.reason)?;
+            self.check_pool_budgets(&claim.pool, removal.reason)?;
         }
-        self.check_disruption_budgets(removal.reason, facts)?;
+        self.check_pod_disruption_budgets(removal.reason, facts)?;
         self.check_capacity(facts)
     }
 
@@ -122,7 +122,7 @@ impl Ledger {
         if let Some(claim) = self.claims.get(&facts.claim).filter(|_| facts.starting) {
             self.check_starting(&facts.claim, &claim.pool, &removal.node)?;
         }
-        self.check_disruption_budgets(removal.reason, facts)?;
+        self.check_pod_disruption_budgets(removal.reason, facts)?;
         self.check_capacity(facts)
     }
 
@@ -152,7 +152,7 @@ impl Ledger {
     }
 
     /// Budgets count each node that is being removed, the limit of a rollout only those that are replaced for drift.
-    fn check_budget(&self, pool: &NodePoolName, reason: DisruptionReason) -> Result<(), Rejection> {
+    fn check_pool_budgets(&self, pool: &NodePoolName, reason: DisruptionReason) -> Result<(), Rejection> {
         let facts = self.pools.get(pool).ok_or_else(|| Rejection::UnknownPool(pool.clone()))?;
         if let Some(allowed) = facts.allowed.get(&reason).copied() {
             // As in Karpenter, a claim that was never initialized, such as one whose launch failed, does not count.
@@ -191,7 +191,7 @@ impl Ledger {
 
     /// One free eviction per budget is enough: a node with two pods of a budget that allows one disruption at a time
     /// drains in two steps. Drift does not wait for a budget if the drain has a deadline.
-    fn check_disruption_budgets(&self, reason: DisruptionReason, facts: &RemovalFacts) -> Result<(), Rejection> {
+    fn check_pod_disruption_budgets(&self, reason: DisruptionReason, facts: &RemovalFacts) -> Result<(), Rejection> {
         if reason == DisruptionReason::Drifted && facts.bounded {
             return Ok(());
         }
