@@ -172,18 +172,17 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
         shutdown.start();
         result
     };
-    let elected = election.run_when_ready(lists.wait_ready(), released.clone());
+    let electing = election.run_when_ready(lists.wait_ready(), released.clone());
     let offering = async {
         let result = catalogs.await.map_err(|error| leadership::ControllerPanicked::from(&error));
         // These tasks end only with the process, or by a panic.
         shutdown.start();
         result
     };
-    let (served, led, elected, offered) = tokio::join!(serving, leading, elected, offering);
+    let (served, led, (), offered) = tokio::join!(serving, leading, electing, offering);
     tasks.shutdown().await;
     offered?;
     led?;
     served?;
-    elected?;
     Ok(())
 }

@@ -71,11 +71,8 @@ impl Election {
     }
 
     /// Acquires and renews the Lease, and tries again after losing it; releases it when `shutdown` is cancelled. Cancel
-    /// only after all work as leader has stopped.
-    ///
-    /// # Errors
-    /// Currently none: failures of the API server are retried as long as the process lives.
-    pub async fn run(mut self, shutdown: CancellationToken) -> Result<(), LeaseError> {
+    /// only after all work as leader has stopped. Failures of the API server are retried as long as the process lives.
+    pub async fn run(mut self, shutdown: CancellationToken) {
         loop {
             tokio::select! {
                 biased;
@@ -89,20 +86,12 @@ impl Election {
             }
         }
         self.release().await;
-        Ok(())
     }
 
     /// As [`Election::run`], but contends only once `ready` has resolved: a leader that cannot list the cluster does
     /// nothing, and keeps the Lease from candidates that can. After [`READY_TIMEOUT`] it contends all the same: if all
     /// candidates lack something, one of them should lead as soon as it comes.
-    ///
-    /// # Errors
-    /// As [`Election::run`].
-    pub async fn run_when_ready(
-        self,
-        ready: impl Future<Output = ()>,
-        shutdown: CancellationToken,
-    ) -> Result<(), LeaseError> {
+    pub async fn run_when_ready(self, ready: impl Future<Output = ()>, shutdown: CancellationToken) {
         tokio::select! {
             biased;
             () = shutdown.cancelled() => {}
@@ -111,7 +100,7 @@ impl Election {
                 tracing::warn!(lease = %self.config.name, "the cluster is not listed yet, contending all the same");
             }
         }
-        self.run(shutdown).await
+        self.run(shutdown).await;
     }
 
     /// Tries once to renew or acquire the Lease.

@@ -195,7 +195,7 @@ pub async fn run(parts: Parts, shutdown: Shutdown) -> Result<(), ServiceError> {
             return Err(ServiceError::Ended(": the lease is contended for no more".to_owned()));
         }
         give_up.cancel();
-        contending.await??;
+        contending.await?;
         // The thread writes on since the driver has ended. A slow disk does not delay the release of the lease.
         written.wait().await;
         serving.await??;
