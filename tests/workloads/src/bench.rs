@@ -32,7 +32,7 @@ impl Types {
     pub(crate) fn choice(self) -> CatalogChoice {
         match self {
             Self::Synthetic(count) => CatalogChoice::Given(catalogs::karpenter_benchmark(count)),
-            Self::BuiltIn => CatalogChoice::BuiltIn(catalogs::REGION),
+            Self::BuiltIn => CatalogChoice::BuiltIn,
             Self::Thinned(count) => CatalogChoice::Given(catalogs::thinned(count)),
         }
     }

@@ -12,8 +12,8 @@ use std::path::Path;
 /// Catalog of a case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CatalogChoice {
-    /// The whole built-in catalog of this region.
-    BuiltIn(&'static str),
+    /// The whole built-in catalog of us-east-1.
+    BuiltIn,
     /// These types.
     Given(Catalog),
 }
@@ -23,7 +23,7 @@ impl CatalogChoice {
     #[must_use]
     pub fn catalog(&self) -> Catalog {
         match self {
-            Self::BuiltIn(region) => catalogs::built_in(region).clone(),
+            Self::BuiltIn => catalogs::built_in().clone(),
             Self::Given(catalog) => catalog.clone(),
         }
     }

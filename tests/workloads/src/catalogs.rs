@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 /// Region of the built-in catalog.
-pub(crate) const REGION: &str = "us-east-1";
+const REGION: &str = "us-east-1";
 const MIB: i64 = 1 << 20;
 const GIB: i64 = 1 << 30;
 
@@ -18,7 +18,7 @@ static BUILT_IN: LazyLock<Catalog> =
     LazyLock::new(|| builtin::catalog(REGION, &NodeClassSettings::default()).unwrap_or_default());
 
 /// The built-in catalog of the only region that cases use.
-pub(crate) fn built_in(_region: &str) -> &'static Catalog {
+pub(crate) fn built_in() -> &'static Catalog {
     &BUILT_IN
 }
 

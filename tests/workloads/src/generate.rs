@@ -73,7 +73,7 @@ pub fn case(seed: u64, profile: &Profile) -> Case {
 fn choose_catalog(rng: &mut Rng, profile: &Profile, features: &BTreeSet<Feature>) -> CatalogChoice {
     let gpus = features.contains(&Feature::ExtendedResources);
     match profile.offer {
-        Offer::BuiltIn => CatalogChoice::BuiltIn(catalogs::REGION),
+        Offer::BuiltIn => CatalogChoice::BuiltIn,
         Offer::Small if rng.chance(50) => CatalogChoice::Given(catalogs::families(rng, gpus)),
         Offer::Small => CatalogChoice::Given(catalogs::drawn(rng, gpus)),
     }

@@ -96,7 +96,7 @@ fn a_pod_with_two_affinity_terms_needs_one_pod_that_matches_both() {
     let judged = |both: bool| {
         let labels = if both { json!({"tier": "front", "app": "b"}) } else { json!({"tier": "front"}) };
         let waiting = vec![term(label::ZONE, "tier", "front"), term(label::HOSTNAME, "app", "b")];
-        let mut case = Case { catalog: CatalogChoice::BuiltIn("us-east-1"), ..base.clone() };
+        let mut case = Case { catalog: CatalogChoice::BuiltIn, ..base.clone() };
         case.objects.retain(|it| it["kind"] == "NodePool" || it["kind"] == "EC2NodeClass");
         case.objects.push(pod("a", labels, Vec::new()));
         case.objects.push(pod("b", json!({"app": "b"}), waiting));
