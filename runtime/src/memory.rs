@@ -8,10 +8,12 @@ use std::{
 };
 
 use futures::Stream;
+use hyper_util::rt::TokioIo;
 use tokio::{
     io::DuplexStream,
     sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
 };
+use tonic::transport::{Channel, Endpoint};
 
 use crate::connection::Connection;
 
@@ -46,6 +48,16 @@ impl MemoryDialer {
             .send(Connection::Memory(far, names))
             .map_err(|_gone| io::Error::from(io::ErrorKind::ConnectionRefused))?;
         Ok(near)
+    }
+
+    /// A gRPC channel whose connections are without TLS.
+    #[must_use]
+    pub fn channel(self) -> Channel {
+        let connector = tower::service_fn(move |_: http::Uri| {
+            let near = self.dial(None);
+            async move { near.map(TokioIo::new) }
+        });
+        Endpoint::from_static("http://memory.test").connect_with_connector_lazy(connector)
     }
 }
 

@@ -1,9 +1,7 @@
 use super::*;
 use crate::{memory, serve::GrpcServer};
-use hyper_util::rt::TokioIo;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio_util::sync::CancellationToken;
-use tonic::transport::{Channel, Endpoint};
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 use tower::ServiceExt;
 
@@ -147,11 +145,7 @@ async fn calls_are_counted_by_code_and_invented_names_are_not_labels() {
     let (dialer, listener) = memory::pair();
     let server = GrpcServer::default().with_metrics(RpcMetrics::new(&metrics).unwrap());
     tokio::spawn(server.serve_incoming(listener, CancellationToken::new()));
-    let connector = tower::service_fn(move |_: http::Uri| {
-        let near = dialer.dial(None);
-        async move { near.map(TokioIo::new) }
-    });
-    let channel: Channel = Endpoint::from_static("http://memory.test").connect_with_connector_lazy(connector);
+    let channel = dialer.channel();
     let mut client = HealthClient::new(channel.clone());
     let ask = |service: &str| HealthCheckRequest { service: service.to_owned() };
     client.check(ask("")).await.unwrap();

@@ -141,11 +141,7 @@ async fn an_answer_that_is_not_read_holds_its_place_for_a_minute_at_most() {
     let (dialer, listener) = crate::memory::pair();
     let server = GrpcServer::default().add_service(Large).with_max_calls(1);
     tokio::spawn(server.serve_incoming(listener, CancellationToken::new()));
-    let connector = tower::service_fn(move |_: http::Uri| {
-        let near = dialer.dial(None);
-        async move { near.map(TokioIo::new) }
-    });
-    let channel: Channel = Endpoint::from_static("http://memory.test").connect_with_connector_lazy(connector);
+    let channel = dialer.channel();
     let ask = || http::Request::post("http://memory.test/test.Large/Get").body(Body::empty()).unwrap();
     let refusal = |answer: &http::Response<Body>| tonic::Status::from_header_map(answer.headers()).map(|it| it.code());
     let began = tokio::time::Instant::now();

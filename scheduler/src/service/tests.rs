@@ -3,7 +3,6 @@ mod certificates;
 use super::*;
 use crate::samples::{catalog, catalogs, waiting};
 use futures::StreamExt;
-use hyper_util::rt::TokioIo;
 use plimsoll_proto::delta::{chunks, diff};
 use plimsoll_proto::protocol::PROTOCOL;
 use plimsoll_proto::scheduler::v1::explain_request::Subject;
@@ -14,7 +13,7 @@ use plimsoll_proto::scheduler::v1::supposition::Change;
 use plimsoll_proto::scheduler::v1::{
     ExplainRequest, Hello, MorePods, PlanNow, PlanRequest, SessionRequest, Supposition, WhatIfRequest,
 };
-use plimsoll_runtime::memory::{self, MemoryDialer};
+use plimsoll_runtime::memory;
 use prost::Message as _;
 use prost::bytes::BufMut;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +23,7 @@ use tokio::task::JoinHandle;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::codec::{EncodeBody, EncodeBuf, Encoder};
 use tonic::codegen::http;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use tonic::{Code, Status, Streaming};
 use tonic_types::StatusExt;
 use tower::ServiceExt;
@@ -39,14 +38,6 @@ struct Running {
     metrics: Metrics,
     shutdown: Shutdown,
     serving: JoinHandle<Result<(), ServiceError>>,
-}
-
-fn channel(dialer: MemoryDialer) -> Channel {
-    let connector = tower::service_fn(move |_: http::Uri| {
-        let near = dialer.dial(None);
-        async move { near.map(TokioIo::new) }
-    });
-    Endpoint::from_static("http://memory.test").connect_with_connector_lazy(connector)
 }
 
 fn client(channel: Channel) -> Client {
@@ -66,7 +57,7 @@ fn start(change: impl FnOnce(&mut Settings)) -> Running {
         settings,
     };
     let serving = tokio::spawn(run(parts, shutdown.clone()));
-    let (closed, open_channel) = (client(channel(closed_dialer)), channel(open_dialer));
+    let (closed, open_channel) = (client(closed_dialer.channel()), open_dialer.channel());
     Running { closed, open: client(open_channel.clone()), open_channel, metrics, shutdown, serving }
 }
 

@@ -1,9 +1,8 @@
 use super::*;
 use crate::MAX_PODS;
-use hyper_util::rt::TokioIo;
 use plimsoll_proto::objects::v1::object_planner_service_client::ObjectPlannerServiceClient;
 use plimsoll_runtime::admin::Readiness;
-use plimsoll_runtime::memory::{self, MemoryDialer};
+use plimsoll_runtime::memory;
 use plimsoll_runtime::metrics::Metrics;
 use plimsoll_runtime::serve::Listener;
 use plimsoll_runtime::workers::Bounds;
@@ -12,7 +11,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use tonic::Code;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use tonic_reflection::pb::v1::ServerReflectionRequest;
 use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
@@ -21,14 +20,6 @@ use tonic_types::StatusExt as _;
 
 /// 2026-01-02T00:00:00Z.
 const NOW: i64 = 1_767_312_000_000;
-
-fn channel(dialer: MemoryDialer) -> Channel {
-    let connector = tower::service_fn(move |_: tonic::codegen::http::Uri| {
-        let near = dialer.dial(None);
-        async move { near.map(TokioIo::new) }
-    });
-    Endpoint::from_static("http://memory.test").connect_with_connector_lazy(connector)
-}
 
 /// Channels to the closed and to the open port.
 fn start(change: impl FnOnce(&mut Settings)) -> (Channel, Channel) {
@@ -43,7 +34,7 @@ fn start(change: impl FnOnce(&mut Settings)) -> (Channel, Channel) {
         settings,
     };
     tokio::spawn(run(parts, Clock::system(), Shutdown::default()));
-    (channel(closed_dialer), channel(open_dialer))
+    (closed_dialer.channel(), open_dialer.channel())
 }
 
 fn client(channel: Channel) -> ObjectPlannerServiceClient<Channel> {
