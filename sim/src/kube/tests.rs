@@ -9,6 +9,7 @@ use crate::apiserver::object;
 use crate::apiserver::store::{DeleteOptions, Eviction, Key, Object, Part, Store, Write};
 use crate::apiserver::{ApiServer, Patch, ResourceId};
 use crate::clock;
+use crate::world::is_running;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -84,12 +85,6 @@ impl Fixture {
         })
         .await
     }
-}
-
-fn is_running(pod: &Value) -> bool {
-    object::condition_is_true(pod, "Ready")
-        && object::text(pod, &["status", "phase"]) == "Running"
-        && !object::is_deleting(pod)
 }
 
 fn node_of(pod: &Value) -> &str {
