@@ -138,6 +138,32 @@ fn pods_that_wait_for_each_other_have_no_first_one() {
 }
 
 #[test]
+fn pods_that_their_leaving_node_keeps_are_there_for_others() {
+    // `new` needs `moves`, which runs in zone-b and moves to zone-a. The launch is in zone-b.
+    let needed = |case: &mut Case| {
+        pin(case);
+        case.node("n2").labels.insert(label::ZONE.into(), "zone-b".into());
+        web(case, "moves", |_| {});
+        case.reshape("new", |shape| shape.pod_affinity.push(term(label::ZONE, false)));
+    };
+    rejected("cannot run on launch launch: podAffinity over topology.kubernetes.io/zone", needed);
+    let protected = |case: &mut Case| {
+        needed(case);
+        case.pod("moves").do_not_disrupt_until = Some(Timestamp(i64::MAX));
+    };
+    accepted(|case| {
+        protected(case);
+        case.node("n2").deleting = true;
+        case.plan.terminations.retain(|one| one.node.as_str() != "n2");
+    });
+    accepted(|case| {
+        protected(case);
+        case.node("n2").expires = Some(NOW);
+        *case.removal("n2") = termination("n2", DisruptionReason::Expired, &[], None);
+    });
+}
+
+#[test]
 fn a_circle_of_affinities_is_found_whatever_its_length_and_keys() {
     let circle = |case: &mut Case| {
         pin(case);

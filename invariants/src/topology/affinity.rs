@@ -1,7 +1,8 @@
 //! Required pod affinity: kube-scheduler binds one pod after another, and each needs pods that are bound before it.
 //!
 //! A plan is valid if there is such an order. Pods that need no others can be bound at any time, so they never keep a
-//! pod from being the first of a group, and are always there for pods that need them.
+//! pod from being the first of a group, and are always there for pods that need them. So are pods of leaving nodes that
+//! the plan does not move.
 
 use super::TopologyCheck;
 use super::selectors::{ShapeNumbers, required_affinity};
@@ -165,7 +166,7 @@ impl BindingOrder {
         }
     }
 
-    /// Counts the pods that need no others: pods that stay, and placed pods without affinity.
+    /// Counts the pods that need no others: pods that stay or are not moved, and placed pods without affinity.
     fn count_others(&mut self, check: &TopologyCheck<'_>) {
         for (shape, groups) in &self.matching {
             let waits = required_affinity(check.selectors.shapes[*shape]).next().is_some();
@@ -173,7 +174,7 @@ impl BindingOrder {
                 for group in groups {
                     let group = &mut self.groups[*group];
                     group.started |= count.kept > 0 && group.sees(count.place);
-                    if count.kept > 0 || (count.placed > 0 && !waits) {
+                    if count.kept > 0 || count.unmoved > 0 || (count.placed > 0 && !waits) {
                         group.note(count.place, &mut self.next);
                     }
                 }

@@ -20,11 +20,13 @@ pub(super) struct ShapeCount<'a> {
     pub(super) first_placed: &'a str,
     /// Pods that leave with their node.
     pub(super) leaving: i64,
+    /// Those of them that the plan puts nowhere else: they run until their node is gone.
+    pub(super) unmoved: i64,
 }
 
 impl ShapeCount<'_> {
     fn none_at(place: Id<Place>) -> Self {
-        Self { place, kept: 0, first_kept: "", placed: 0, first_placed: "", leaving: 0 }
+        Self { place, kept: 0, first_kept: "", placed: 0, first_placed: "", leaving: 0, unmoved: 0 }
     }
 
     /// Number of pods after the plan.
@@ -54,9 +56,16 @@ struct PlacedGroup<'a> {
     first: &'a str,
 }
 
-/// Groups of pods that the plan places.
-fn placed_groups<'a>(facts: &Facts<'a>, targets: &PlacementTargets<'a>, plan: &'a Plan) -> Vec<PlacedGroup<'a>> {
+/// Pods that the plan places.
+struct PlacedPods<'a> {
+    groups: Vec<PlacedGroup<'a>>,
+    /// Snapshot numbers of those that are on a node now.
+    moved: BTreeSet<usize>,
+}
+
+fn placed_pods<'a>(facts: &Facts<'a>, targets: &PlacementTargets<'a>, plan: &'a Plan) -> PlacedPods<'a> {
     let mut groups: Vec<PlacedGroup<'_>> = Vec::new();
+    let mut moved: BTreeSet<usize> = BTreeSet::new();
     let mut add = |pods: &'a [PodRef], place: Id<Place>| {
         let before = groups.len();
         // Virtual pods do not exist for kube-scheduler and affect no constraint.
@@ -65,6 +74,9 @@ fn placed_groups<'a>(facts: &Facts<'a>, targets: &PlacementTargets<'a>, plan: &'
             pod.is_some_and(|pod| !pod.is_virtual())
         };
         for (number, pod) in facts.numbered(pods).filter(is_real) {
+            if facts.index.node_of(number).is_some() {
+                moved.insert(number);
+            }
             let Some(shape) = facts.index.shape_of(number).map(Id::new) else { continue };
             match groups.iter_mut().skip(before).find(|group| group.shape == shape) {
                 Some(group) => group.count += 1,
@@ -72,8 +84,8 @@ fn placed_groups<'a>(facts: &Facts<'a>, targets: &PlacementTargets<'a>, plan: &'
             }
         }
     };
-    let moved = plan.terminations.iter().flat_map(|termination| &termination.moved_to);
-    for placement in plan.placements.iter().chain(moved) {
+    let moves = plan.terminations.iter().flat_map(|termination| &termination.moved_to);
+    for placement in plan.placements.iter().chain(moves) {
         if let Some(place) = facts.node_number(placement.node.as_str()) {
             add(&placement.pods, Id::new(place));
         }
@@ -81,7 +93,7 @@ fn placed_groups<'a>(facts: &Facts<'a>, targets: &PlacementTargets<'a>, plan: &'
     for (index, launch) in plan.launches.iter().enumerate() {
         add(&launch.pods, targets.of_launch(index));
     }
-    groups
+    PlacedPods { groups, moved }
 }
 
 impl<'a> ShapeCounts<'a> {
@@ -93,8 +105,8 @@ impl<'a> ShapeCounts<'a> {
         selectors: &mut SelectorIndex<'a>,
     ) -> Self {
         let shapes = selectors.shapes.clone();
-        let placed = placed_groups(facts, targets, plan);
-        let new: BTreeSet<Id<PodShape>> = placed.iter().map(|group| group.shape).collect();
+        let placed = placed_pods(facts, targets, plan);
+        let new: BTreeSet<Id<PodShape>> = placed.groups.iter().map(|group| group.shape).collect();
         let mut checked_shapes: BTreeSet<Id<PodShape>> =
             new.iter().copied().filter(|shape| has_required_constraints(shapes[*shape])).collect();
         let mut counted = new.clone();
@@ -129,7 +141,7 @@ impl<'a> ShapeCounts<'a> {
         counts
     }
 
-    fn count(&mut self, facts: &Facts<'a>, placed: &[PlacedGroup<'a>], counted: &BTreeSet<Id<PodShape>>) {
+    fn count(&mut self, facts: &Facts<'a>, placed: &PlacedPods<'a>, counted: &BTreeSet<Id<PodShape>>) {
         let mut is_counted: IndexVec<PodShape, bool> = IndexVec::filled(false, self.by_shape.len());
         counted.iter().for_each(|shape| is_counted[*shape] = true);
         let mut positions: HashMap<(Id<PodShape>, Id<Place>), usize> = HashMap::new();
@@ -148,19 +160,21 @@ impl<'a> ShapeCounts<'a> {
             let shape = facts.index.shape_of(number).map(Id::new);
             let Some(shape) = shape.filter(|shape| is_counted[*shape]) else { continue };
             // Target numbers of nodes equal their numbers in the snapshot.
-            let Some(number) = facts.index.node_of(number).filter(|_| !pod.terminating) else { continue };
-            let node = facts.snapshot.nodes.get(number);
+            let Some(place) = facts.index.node_of(number).filter(|_| !pod.terminating) else { continue };
+            let node = facts.snapshot.nodes.get(place);
             let leaving = node.is_some_and(|node| facts.leaving.contains(node.name.as_str()));
-            entry(shape, Id::new(number), &|entry| {
+            let unmoved = leaving && !placed.moved.contains(&number);
+            entry(shape, Id::new(place), &|entry| {
                 if leaving {
                     entry.leaving += 1;
+                    entry.unmoved += i64::from(unmoved);
                 } else {
                     entry.first_kept = if entry.kept == 0 { pod.uid.as_str() } else { entry.first_kept };
                     entry.kept += 1;
                 }
             });
         }
-        for group in placed.iter().filter(|group| is_counted[group.shape]) {
+        for group in placed.groups.iter().filter(|group| is_counted[group.shape]) {
             entry(group.shape, group.place, &|entry| {
                 entry.first_placed = if entry.placed == 0 { group.first } else { entry.first_placed };
                 entry.placed += group.count;
