@@ -71,8 +71,11 @@ pub(super) fn split(file: &Text, errors: &mut Vec<ManifestError>) -> Vec<Documen
         Some(Err(error)) => Some(error),
         None => None,
     };
+    let parts = parts(text);
+    // Lines with `---` are no JSON, so the JSON reader's error says nothing about one of several documents.
+    let json_error = json_error.filter(|_| parts.len() == 1);
     let mut documents = Vec::new();
-    for (index, part) in parts(text).into_iter().enumerate() {
+    for (index, part) in parts.into_iter().enumerate() {
         if part.text.lines().all(is_blank) {
             continue;
         }

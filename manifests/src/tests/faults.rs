@@ -67,6 +67,14 @@ fn a_repeated_key_is_an_error_in_json_as_in_yaml() {
 }
 
 #[test]
+fn a_fault_in_one_of_several_documents_in_braces_is_told_with_its_line() {
+    let namespace = r#"{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a"}}"#;
+    let content = format!("{namespace}\n---\n{}\n", namespace.replace("}}", "}"));
+    let shown = read(&[text("a.yaml", &content)], MAX_PODS).unwrap_err().to_string();
+    assert!(shown.starts_with("a.yaml: document 2: not YAML: line 3, column 1: unclosed bracket"), "{shown}");
+}
+
+#[test]
 fn a_repeated_key_in_yaml_is_named_without_advice_for_programmers() {
     let errors = read(&[text("a.yaml", "kind: A\nmetadata: {}\nmetadata: {}\n")], MAX_PODS).unwrap_err();
     let expected = "a.yaml: document 1: not YAML: line 3, column 1: duplicate mapping key: metadata";
