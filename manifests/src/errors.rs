@@ -38,6 +38,18 @@ fn item(place: &Place) -> String {
     place.item.map(|item| format!(": items[{item}]")).unwrap_or_default()
 }
 
+/// A field's path without line breaks, and without characters that a terminal acts on: keys can have any characters.
+fn printable(field: &str) -> String {
+    let mut shown = String::with_capacity(field.len());
+    for one in field.chars() {
+        match one {
+            '"' | '\'' | '\\' => shown.push(one),
+            _ => shown.extend(one.escape_debug()),
+        }
+    }
+    shown
+}
+
 /// Why manifests cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ManifestError {
@@ -58,7 +70,7 @@ pub enum ManifestError {
         problem: String,
     },
     /// A field of an object.
-    #[error("{place}: {object}: {field}: {problem}")]
+    #[error("{place}: {object}: {}: {problem}", printable(field))]
     Field {
         /// Where.
         place: Place,

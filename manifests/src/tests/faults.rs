@@ -152,6 +152,13 @@ fn a_chart_that_is_not_rendered_is_named() {
 }
 
 #[test]
+fn each_error_is_on_one_line_whatever_the_keys_are() {
+    let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {\"x\\n\\e[31m日\": 1, containers: [{name: c}]}\n";
+    let error = read(&[text("-", pod)], MAX_PODS).unwrap_err().to_string();
+    assert_eq!(error, "-: document 1: Pod default/a: spec.x\\n\\u{1b}[31m日: no such field");
+}
+
+#[test]
 fn values_that_yaml_does_not_read_as_strings_are_to_be_quoted() {
     for (value, told) in [
         ("yes", "boolean `true`, expected a string; quote it"),
