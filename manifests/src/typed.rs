@@ -4,6 +4,7 @@ use super::{Manifest, ManifestError, strict};
 use serde::de::DeserializeOwned;
 use serde_ignored::Path;
 use serde_json::Value;
+use serde_path_to_error::Segment;
 use std::cell::Cell;
 
 /// Reads a Kubernetes object; fields that its type does not have are errors, but for those that a server wrote, which
@@ -50,7 +51,14 @@ pub(super) fn read_with_paths<T: DeserializeOwned>(manifest: &Manifest) -> Resul
         erased_serde::deserialize(&mut erased)
     };
     let object = read.map_err(|error: erased_serde::Error| {
-        vec![manifest.fault(track.path().to_string(), for_users(&error.to_string()))]
+        let (path, problem) = (track.path(), for_users(&error.to_string()));
+        let field = path.to_string();
+        let is_time = field.ends_with("Time") || field.ends_with("Timestamp");
+        let problem = match string_at(&manifest.value, &path).filter(|_| is_time) {
+            Some(text) => format!("{text:?} is not a time such as 2026-01-31T12:00:00Z: {problem}"),
+            None => problem,
+        };
+        vec![manifest.fault(field, problem)]
     })?;
     if unknown.is_empty() { Ok(object) } else { Err(unknown) }
 }
@@ -91,6 +99,16 @@ fn text(path: &Path<'_>, indices: bool) -> String {
             text(parent, indices)
         }
     }
+}
+
+/// The string that could not be read, if it is one.
+fn string_at<'value>(value: &'value Value, path: &serde_path_to_error::Path) -> Option<&'value str> {
+    let below = |value: &'value Value, segment: &Segment| match segment {
+        Segment::Seq { index } => value.get(*index),
+        Segment::Map { key } => value.get(key),
+        Segment::Enum { .. } | Segment::Unknown => None,
+    };
+    path.iter().try_fold(value, below)?.as_str()
 }
 
 fn value_at<'value>(value: &'value Value, path: &Path<'_>) -> Option<&'value Value> {

@@ -174,6 +174,17 @@ fn values_that_yaml_does_not_read_as_strings_are_to_be_quoted() {
 }
 
 #[test]
+fn a_time_that_cannot_be_read_is_told() {
+    for time in ["", "yesterday", "2026-01-01", "2026-13-01T00:00:00Z"] {
+        let metadata = format!("metadata: {{name: a, creationTimestamp: \"{time}\"}}");
+        let pod = format!("apiVersion: v1\nkind: Pod\n{metadata}\nspec: {{containers: [{{name: c}}]}}\n");
+        let error = read(&[text("-", &pod)], MAX_PODS).unwrap_err().to_string();
+        let told = format!("metadata.creationTimestamp: {time:?} is not a time such as 2026-01-31T12:00:00Z: ");
+        assert!(error.starts_with(&format!("-: document 1: Pod default/a: {told}")), "{error}");
+    }
+}
+
+#[test]
 fn types_are_named_as_in_yaml_and_numbers_in_quotes_are_told() {
     for (field, told) in [
         ("priority: \"3\"", "priority: invalid type: string \"3\", expected a 32-bit integer; remove the quotes"),
