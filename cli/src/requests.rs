@@ -70,8 +70,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, CommandError> {
     facts.check_names(&path, &question.objects.node_classes)?;
     let (plan, _) = ask::plan(&question, &ask::ServerArguments::default())?;
     if !plan.unschedulable.is_empty() {
-        let count = plan.unschedulable.len();
-        output::hint(&format!("{count} pods are unschedulable and have no request; plimsoll plan gives the reasons"));
+        let pods = match plan.unschedulable.len() {
+            1 => "1 pod is unschedulable and has".to_owned(),
+            count => format!("{count} pods are unschedulable and have"),
+        };
+        output::hint(&format!("{pods} no request; plimsoll plan gives the reasons"));
     }
     let mut samples = Samples::default();
     let previews = previews(&question, &plan, &facts, &mut samples)?;

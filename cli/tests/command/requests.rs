@@ -49,6 +49,14 @@ fn the_type_of_the_plan_is_requested() {
 }
 
 #[test]
+fn pods_without_a_request_are_counted() {
+    let text = std::fs::read_to_string(one()).unwrap().replace("cpu: \"1\"", "cpu: \"100\"");
+    let run = plimsoll_with(&["requests", "-f", "-", NOW[0], NOW[1]], &text);
+    let hint = "hint: 1 pod is unschedulable and has no request; plimsoll plan gives the reasons\n";
+    assert!(run.status == 0 && run.stderr.contains(hint), "{}", run.stderr);
+}
+
+#[test]
 fn a_launch_may_request_what_only_a_node_overlay_defines() {
     let text = std::fs::read_to_string(one()).unwrap();
     let device = "example.com/device: \"1\"";

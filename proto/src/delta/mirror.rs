@@ -20,7 +20,10 @@ pub enum MirrorError {
     #[error("snapshot chunk {0} is of another snapshot than those before")]
     MixedChunks(u32),
     /// The delta has another base snapshot.
-    #[error("delta is for snapshot {base}, but the mirror has {have:?}")]
+    #[error(
+        "delta is for snapshot {base}, but the mirror has {}",
+        have.map_or_else(|| "none".to_owned(), |have| have.to_string())
+    )]
     Gap {
         /// Base sequence of the delta.
         base: u64,

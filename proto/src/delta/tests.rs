@@ -85,6 +85,8 @@ fn gaps_are_rejected() {
     assert_eq!(mirror.apply_delta(diff(&at(4), &at(5))), Err(MirrorError::Gap { base: 4, have: None }));
     let mut mirror = mirror_of(&at(3), 1);
     assert_eq!(mirror.apply_delta(diff(&at(4), &at(5))), Err(MirrorError::Gap { base: 4, have: Some(3) }));
+    let shown = [Some(3), None].map(|have| MirrorError::Gap { base: 4, have }.to_string());
+    assert_eq!(shown, ["3", "none"].map(|have| format!("delta is for snapshot 4, but the mirror has {have}")));
     let mut chunk = chunks(&at(1), 1).remove(0);
     chunk.index = 1;
     assert_eq!(mirror.apply_chunk(chunk), Err(MirrorError::ChunkGap { expected: 0, got: 1 }));

@@ -21,7 +21,7 @@ pub enum ReplayError {
     #[error(transparent)]
     Read(#[from] ReadError),
     /// A file cannot be read to its end. The plans before are the same.
-    #[error("{error} ({plans} plans before this are the same)")]
+    #[error("{error} ({})", same_before(*plans))]
     ReadAfter {
         /// Number of plans that were compared.
         plans: usize,
@@ -53,6 +53,13 @@ pub enum ReplayError {
     /// There is no file of a recording.
     #[error("{}: no file of a recording (plimsoll-*.recording.gz)", .0.display())]
     Empty(PathBuf),
+}
+
+fn same_before(plans: usize) -> String {
+    match plans {
+        1 => "1 plan before this is the same".to_owned(),
+        plans => format!("{plans} plans before this are the same"),
+    }
 }
 
 /// The files of a recording, oldest first.

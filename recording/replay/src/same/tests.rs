@@ -91,6 +91,9 @@ fn a_corrupt_file_tells_how_many_plans_are_the_same() {
     std::fs::write(&files[1], bytes).unwrap();
     let error = replay(&files, |_| ()).unwrap_err().to_string();
     assert!(error.ends_with("matching checksum (6 plans before this are the same)"), "{error}");
+    let error = plimsoll_recording::ReadError::Invalid { file: "a".into(), entry: 5, problem: "b".to_owned() };
+    let shown = ReplayError::ReadAfter { plans: 1, error }.to_string();
+    assert_eq!(shown, "a: entry 5: b (1 plan before this is the same)");
 }
 
 #[test]
