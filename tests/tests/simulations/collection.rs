@@ -192,12 +192,17 @@ async fn claims_stay_after_one_answer_without_any_instance() {
     cluster.pass(3 * MINUTE).await;
     cluster.nodes_in_use().iter().for_each(|node| cluster.world.cluster.kubelets.stop(node));
     cluster.until("no node is ready", 2 * MINUTE, |world| world.ready_nodes() == 0).await;
+    let reads = |world: &World| {
+        world.ec2.read(|cloud, _| cloud.log.iter().filter(|call| call.action == Action::DescribeInstances).count())
+    };
+    let before = reads(&cluster.world);
     cluster.world.ec2.with(|cloud, _| {
         let zones: Vec<String> = cloud.subnets.values().map(|subnet| subnet.zone.clone()).collect();
         cloud.hidden_zones.extend(zones);
     });
-    // At most one round.
-    cluster.pass(Duration::from_secs(59)).await;
+    cluster.until("EC2 is asked", 2 * MINUTE, |world| reads(world) > before).await;
+    // The next round is a minute after it.
+    cluster.pass(Duration::from_secs(50)).await;
     cluster.world.ec2.with(|cloud, _| cloud.hidden_zones.clear());
     cluster.pass(2 * MINUTE).await;
     let kept = cluster.world.count(ResourceId::NODE_CLAIMS, |claim| !object::is_deleting(claim));
