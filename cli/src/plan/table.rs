@@ -202,3 +202,18 @@ fn some_of(pods: &[&str]) -> String {
         more => format!("{named} and {more} more"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cost_of_a_month_is_rounded_to_cents() {
+        let line = |micro: i64| monthly(&Plan { hourly: MicroUsdPerHour(micro), ..Plan::default() });
+        let costs = |usd: &str| format!("The new nodes cost {usd} USD per month (730 hours).\n");
+        for (micro, usd) in [(10_400, "7.59"), (38_500, "28.11"), (i64::MAX, "9223372036854.77")] {
+            assert_eq!(line(micro), costs(usd));
+        }
+        assert_eq!(line(0), "");
+    }
+}

@@ -142,6 +142,9 @@ fn additional_pods_are_like_the_first_pod_of_their_workload() {
     let run = plan(&web, &["--more", "deployment/web=2", "--more", "deploy/default/web=1"]);
     let assumed = "Assumed: deployment default/web has 2 more pods, deployment default/web has 1 more pod.\n";
     assert!(run.stdout.starts_with(assumed), "{}\n{}", run.stdout, run.stderr);
+    // One pod fits on the empty node.
+    let present = "\nWithout the assumptions: 1 to add for 0.1 USD per hour, 0 to remove, 0 pods unschedulable.\n";
+    assert!(run.stdout.ends_with(present), "{}", run.stdout);
     let plan_of = |options: &[&str]| plan(&web, &[options, &["-o", "json"]].concat()).json();
     let places = |plan: &Value| -> Vec<String> {
         let lists = ["launches", "existing"].into_iter().flat_map(|list| plan[list].as_array().unwrap());
