@@ -295,7 +295,8 @@ impl Session {
         let reached = self.mirror.snapshot().map(|snapshot| snapshot.sequence);
         let current = self.mirror.indexed().filter(|(snapshot, _)| snapshot.sequence == ask.sequence);
         let Some((snapshot, index)) = current else {
-            let reason = format!("a plan was asked for snapshot {}, but the mirror has {reached:?}", ask.sequence);
+            let reached = reached.map_or_else(|| "none".to_owned(), |sequence| sequence.to_string());
+            let reason = format!("a plan was asked for snapshot {}, but the mirror has {reached}", ask.sequence);
             return Ok(self.resync("sequence", reason));
         };
         let options =

@@ -166,10 +166,10 @@ fn a_missing_chunk_requests_a_full_snapshot() {
 fn a_plan_request_for_another_sequence_requests_a_full_snapshot() {
     let mut session = started_session(SessionLimits::default());
     let answers = send(&mut session, plan_now(1));
-    assert!(is_resync(&answers, "the mirror has None"), "{answers:?}");
+    assert!(is_resync(&answers, "the mirror has none"), "{answers:?}");
     send_all(&mut session, &waiting(1), 100);
     let answers = send(&mut session, plan_now(2));
-    assert!(is_resync(&answers, "snapshot 2"), "{answers:?}");
+    assert!(is_resync(&answers, "snapshot 2, but the mirror has 1"), "{answers:?}");
 }
 
 #[test]
