@@ -177,4 +177,28 @@ mod tests {
         assert!(outlives(at(9, None)) && !outlives(at(10, None)), "a simulation");
         assert!(at(0, Some(0)).after(Duration::MAX).is_none());
     }
+
+    #[test]
+    fn a_guard_asks_both_clocks_of_the_machine() {
+        let (now, call) = (Instant::now(), Duration::from_secs(5));
+        let outlives = |clock: Clock, monotonic: Instant, wall: Timestamp| {
+            let guard = LeaseGuard {
+                holder: "a".into(),
+                epoch: 1,
+                first_known: false,
+                quarantine_until: now,
+                unknown_leader_until: now,
+                end: Arc::new(Mutex::new(Moment { monotonic, wall: Some(wall) })),
+                clock,
+                count: watch::Sender::new(TransitionCount { wanted: 1, written: 1 }),
+                lost: CancellationToken::new(),
+            };
+            guard.outlives(call)
+        };
+        let (system, later) = (Clock::system(), now + Duration::from_secs(3600));
+        assert!(outlives(system, later, Timestamp::MAX));
+        assert!(!outlives(system, later, Timestamp::now()), "the machine was suspended");
+        assert!(!outlives(system, now, Timestamp::MAX));
+        assert!(outlives(Clock::starting_at(Timestamp::now()), later, Timestamp::now()), "a simulation");
+    }
 }
