@@ -21,10 +21,10 @@ pub(crate) struct DriftHash {
 impl DriftHash {
     /// Updates the claims of a NodePool or node class that another algorithm has hashed. Claims without a version are
     /// updated only if our algorithm has not hashed the object either: this must be called before the object is marked.
-    /// A claim that cannot be written keeps no other from it, and each pass tries it again.
+    /// A claim that cannot be written keeps no other from it. If it has a version, each pass tries it again.
     ///
     /// # Errors
-    /// A claim was not written.
+    /// A claim was not written. If no write is allowed, the rest is not tried.
     pub(crate) async fn carry_over_claims(
         &self,
         writes: &Writes,
@@ -38,8 +38,12 @@ impl DriftHash {
             if !is_other {
                 continue;
             }
-            if let Err(error) = writes.update(&*claim, ObjectPart::Main, |claim| self.carry_over(claim)).await {
-                failure.get_or_insert(error);
+            match writes.update(&*claim, ObjectPart::Main, |claim| self.carry_over(claim)).await {
+                Ok(_) => {}
+                Err(error) if error.concerns_all_writes() => return Err(error),
+                Err(error) => {
+                    failure.get_or_insert(error);
+                }
             }
         }
         failure.map_or(Ok(()), Err)
