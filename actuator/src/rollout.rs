@@ -45,7 +45,7 @@ pub(crate) struct Halt<'a> {
 
 impl Halt<'_> {
     /// Halts the rollout of the current revision. Must be written before the canary is deleted, so that a crash does
-    /// not hide its failure.
+    /// not hide its failure. Only why an instance has ended is read again after a crash.
     pub(crate) async fn write(self, clock: Clock, pool: &NodePool, claim: &str, cause: &str) -> Result<(), WriteError> {
         let revision = rollout::revision(pool, class_of(self.stores, pool).as_deref());
         let halt = |pool: &mut NodePool| {
