@@ -219,7 +219,7 @@ async fn reconcile(deps: Removals, claim: Arc<NodeClaim>) -> Result<Requeue, Wri
         return Ok(None);
     }
     // The watch cache may not show the deletion yet, and the removal of a deleted claim is not undone.
-    if deps.ledger.read(|ledger| ledger.claim(&name).is_some_and(|view| view.deleting)) {
+    if deps.ledger.read(|ledger| ledger.claim(&name).is_some_and(|claim| claim.deleting)) {
         return Ok(Some(POLL_INTERVAL));
     }
     let Some(text) = claim.annotations().get(annotation::REMOVAL).cloned() else {

@@ -82,7 +82,7 @@ impl CoveringClaims {
         };
         ledger.read(|ledger| {
             let is_launching =
-                |claim: &str| ledger.claim(claim).is_some_and(|view| !view.initialized && !view.deleting);
+                |claim: &str| ledger.claim(claim).is_some_and(|claim| !claim.initialized && !claim.deleting);
             for (pod, known) in &mut by_pod {
                 if ledger.reservation_of(pod).is_some_and(is_launching) {
                     *known = (*known).max(Coverage::Requested);

@@ -202,7 +202,7 @@ impl Feed {
         }
         let has_changed = deps
             .ledger
-            .read(|ledger| ledger.claim(name).is_some_and(|view| seeds::has_changed(view, claim, node.as_deref())));
+            .read(|ledger| ledger.claim(name).is_some_and(|record| seeds::has_changed(record, claim, node.as_deref())));
         if !has_changed {
             return;
         }
@@ -231,7 +231,7 @@ impl Feed {
     /// Ends the reservations of pods that were bound, are gone, or were refused by kube-scheduler again.
     fn pods(&mut self, deps: &Sources) {
         let reserved: BTreeMap<PodUid, bool> = deps.ledger.read(|ledger| {
-            let in_service = |claim: &str| ledger.claim(claim).is_some_and(|view| view.initialized);
+            let in_service = |claim: &str| ledger.claim(claim).is_some_and(|claim| claim.initialized);
             ledger.reservations().map(|(pod, claim)| (pod.clone(), in_service(claim))).collect()
         });
         let (mut present, mut released, mut marked) = (BTreeMap::new(), Vec::new(), Vec::new());
@@ -345,7 +345,7 @@ fn not_ready<'a>(deps: &Sources, claims: &'a [Arc<NodeClaim>]) -> BTreeMap<&'a s
     count_in_service(claims, |claim| {
         let name = claim.metadata.name.as_deref().unwrap_or_default();
         let is_removed =
-            |ledger: &Ledger| ledger.removal(name).is_some() || ledger.claim(name).is_some_and(|view| view.deleting);
+            |ledger: &Ledger| ledger.removal(name).is_some() || ledger.claim(name).is_some_and(|claim| claim.deleting);
         claim.node_name().is_some_and(|node| not_ready.contains(node)) && !deps.ledger.read(is_removed)
     })
 }

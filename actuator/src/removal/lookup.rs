@@ -71,8 +71,8 @@ pub(super) fn claim_of(deps: &Removals, name: &NodeName) -> Option<(Arc<NodeClai
 pub(super) fn expected_pods(deps: &Removals, claim: &str) -> BTreeSet<PodUid> {
     let now = deps.clock.timestamp();
     let (mut expected, reserved): (BTreeSet<PodUid>, BTreeSet<PodUid>) = deps.ledger.read(|ledger| {
-        let Some(view) = ledger.claim(claim) else { return Default::default() };
-        view.pods(now).cloned().partition(|pod| view.is_virtual(pod))
+        let Some(claim) = ledger.claim(claim) else { return Default::default() };
+        claim.pods(now).cloned().partition(|pod| claim.is_virtual(pod))
     });
     expected.extend(reserved.into_iter().filter(|uid| deps.stores.pods.with_uid(uid.as_str()).is_some()));
     expected

@@ -269,7 +269,7 @@ fn post_repeated(deps: &Leader, launch: &Launch, ledger_outcome: &LedgerOutcome)
         return;
     }
     let claim = crate::state::launch_group::claim_name(&launch.node_pool, &launch.action_id);
-    let launched = deps.ledger.read(|ledger| ledger.claim(&claim).is_some_and(|view| view.launched));
+    let launched = deps.ledger.read(|ledger| ledger.claim(&claim).is_some_and(|claim| claim.launched));
     let status = match ledger_outcome {
         LedgerOutcome::Done => OutcomeStatus::Launched,
         _ if launched => OutcomeStatus::Launched,

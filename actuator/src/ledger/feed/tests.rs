@@ -115,21 +115,21 @@ async fn a_claim_that_is_no_longer_there_is_gone() {
 /// What the ledger has recorded of the claim.
 fn recorded(deps: &Sources) -> Vec<String> {
     deps.ledger.read(|ledger| {
-        let view = ledger.claim("c").unwrap();
+        let claim = ledger.claim("c").unwrap();
         let facts = [
-            (view.launched, "launched"),
-            (view.initialized, "initialized"),
-            (view.overdue, "overdue"),
-            (view.deleting, "deleting"),
-            (view.terminating, "terminating"),
-            (view.drifted, "drifted"),
+            (claim.launched, "launched"),
+            (claim.initialized, "initialized"),
+            (claim.overdue, "overdue"),
+            (claim.deleting, "deleting"),
+            (claim.terminating, "terminating"),
+            (claim.drifted, "drifted"),
         ];
         let facts = facts.into_iter().filter(|(is_so, _)| *is_so).map(|(_, fact)| fact.to_owned());
         let amounts = [
-            view.price().map(|price| format!("price {}", price.0)),
-            view.node.as_ref().map(|node| format!("node {node}")),
-            Some(view.counted.get("cpu")).filter(|cpu| *cpu > 0).map(|cpu| format!("cpu {cpu}")),
-            view.labels.get("team").map(|team| format!("team {team}")),
+            claim.price().map(|price| format!("price {}", price.0)),
+            claim.node.as_ref().map(|node| format!("node {node}")),
+            Some(claim.counted.get("cpu")).filter(|cpu| *cpu > 0).map(|cpu| format!("cpu {cpu}")),
+            claim.labels.get("team").map(|team| format!("team {team}")),
         ];
         facts.chain(amounts.into_iter().flatten()).collect()
     })
