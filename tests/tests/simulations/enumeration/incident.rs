@@ -40,7 +40,8 @@ enum Phase {
     Stalled { rule: RuleId, until: Instant },
     Damaged { claim: String, annotation: &'static str, mended: Value, until: Instant },
     Protected { instance: String, since: Instant },
-    ProtectedPods { pods: Vec<String>, until: Instant },
+    /// Pods that are protected, and the NodeClaims that must stay for them.
+    ProtectedPods { pods: Vec<String>, claims: BTreeSet<String>, until: Instant },
     Over,
 }
 
@@ -136,9 +137,9 @@ impl Incident {
                 }
             }
             WriteFault::LateProtected => {
-                let pods = pods_on_nodes_in_removal(cluster);
+                let (pods, claims) = (pods_on_nodes_in_removal(cluster), consolidated_claims(cluster));
                 pods.iter().for_each(|pod| protect(cluster, pod, &json!("true")));
-                self.phase = Phase::ProtectedPods { pods, until: now + PROTECTED_PODS };
+                self.phase = Phase::ProtectedPods { pods, claims, until: now + PROTECTED_PODS };
             }
             WriteFault::AnswerLost | WriteFault::Late => {}
         }
@@ -174,9 +175,15 @@ impl Incident {
                 annotate(cluster, claim, annotation, mended);
                 true
             }
-            Phase::ProtectedPods { pods, until } if now >= *until => {
-                pods.iter().for_each(|pod| protect(cluster, pod, &Value::Null));
-                true
+            Phase::ProtectedPods { pods, claims, until } => {
+                let must_stay = |claim: &&Value| claims.contains(object::name(claim)) && object::is_deleting(claim);
+                let deleted = cluster.claims().iter().filter(must_stay).count();
+                assert_eq!(deleted, 0, "NodeClaims are deleted although the pods of their nodes are protected");
+                let is_over = now >= *until;
+                if is_over {
+                    pods.iter().for_each(|pod| protect(cluster, pod, &Value::Null));
+                }
+                is_over
             }
             Phase::Protected { instance, since } => {
                 // Others may be deleted later, such as a node that expires meanwhile.
@@ -226,6 +233,16 @@ fn pods_on_nodes_in_removal(cluster: &TestCluster) -> Vec<String> {
     let mut pods = cluster.world.all(ResourceId::PODS);
     pods.retain(|pod| nodes.contains(object::text(pod, &["spec", "nodeName"])));
     pods.iter().map(|pod| object::name(pod).to_owned()).collect()
+}
+
+/// NodeClaims that consolidation removes with pods, and that are not deleted yet.
+fn consolidated_claims(cluster: &TestCluster) -> BTreeSet<String> {
+    let is_consolidated = |claim: &&Value| {
+        let command: Option<Value> =
+            object::annotation(claim, annotation::REMOVAL).and_then(|command| serde_json::from_str(command).ok());
+        !object::is_deleting(claim) && command.is_some_and(|command| command["reason"] == "Underutilized")
+    };
+    cluster.claims().iter().filter(is_consolidated).map(|claim| object::name(claim).to_owned()).collect()
 }
 
 fn protect(cluster: &TestCluster, pod: &str, value: &Value) {
