@@ -5,7 +5,7 @@ use crate::facts::Facts;
 use crate::launches::{pool_usage, usage};
 use plimsoll_model::plan::{Plan, Termination};
 use plimsoll_model::resources::Resources;
-use plimsoll_model::snapshot::{DisruptionReason, Node, NodePool, NodeState, Pod};
+use plimsoll_model::snapshot::{DisruptionReason, Node, NodePool, NodeState, Pod, PodState};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the nodes of pools count against their limits, as far as it was necessary.
@@ -90,7 +90,9 @@ fn pods_problem<'a>(
         if protected && respects_evictions(termination, node) {
             return Some(format!("pod {} is marked do-not-disrupt", pod.full_name()));
         }
-        if !pod.moves() || protected || is_blocked(facts, pod) {
+        // Nothing keeps a pod on a node that it only waits for.
+        let runs = matches!(pod.state, PodState::Bound(_));
+        if !pod.moves() || (runs && (protected || is_blocked(facts, pod))) {
             continue;
         }
         let accounted = placed.contains(pod.uid.as_str())

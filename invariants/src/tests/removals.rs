@@ -65,6 +65,17 @@ fn protected_pods_keep_their_node() {
         daemon.do_not_disrupt_until = Some(Timestamp(i64::MAX));
     });
     accepted(|case| case.pod("moves").do_not_disrupt_until = Some(NOW));
+    let expired = |case: &mut Case| {
+        case.pod("moves").do_not_disrupt_until = Some(Timestamp(i64::MAX));
+        case.node("n2").expires = Some(NOW);
+        *case.removal("n2") = termination("n2", DisruptionReason::Expired, &[], None);
+    };
+    accepted(expired);
+    rejected("node n2 must not be removed: pod ns/moves has no other place", |case| {
+        expired(case);
+        // It only waits for the node.
+        case.pod("moves").state = PodState::Reserved(NodeName::from("n2"));
+    });
 }
 
 #[test]

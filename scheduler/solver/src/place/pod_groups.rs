@@ -109,9 +109,10 @@ pub(crate) fn is_protected(pod: &Pod, now: Timestamp) -> bool {
     !pod.terminating && pod.do_not_disrupt_until.is_some_and(|until| until > now)
 }
 
-/// Whether a pod of a removed node will be evicted soon, so that it needs capacity elsewhere now. A terminating pod is
-/// not evicted: it ends whatever protects it.
+/// Whether a pod of a removed node will be evicted soon or never runs there, so that it needs capacity elsewhere now. A
+/// terminating pod and a pod that only waits for the node are not evicted, so that nothing keeps them there.
 pub(crate) fn can_leave(context: &SolveContext<'_>, pod: &Pod) -> bool {
+    let is_evicted = !pod.terminating && matches!(pod.state, PodState::Bound(_));
     let is_blocked = || pod.pod_disruption_budgets.iter().any(|name| context.blocks(name));
-    pod.terminating || (!is_protected(pod, context.snapshot.now) && !is_blocked())
+    !is_evicted || (!is_protected(pod, context.snapshot.now) && !is_blocked())
 }
