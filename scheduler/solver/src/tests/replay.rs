@@ -15,6 +15,7 @@ use plimsoll_model::names::label;
 use plimsoll_model::plan::{Placement, Plan, PlanOptions, PodRef, Unschedulable};
 use plimsoll_model::requirements::Operator;
 use plimsoll_model::snapshot::Snapshot;
+use plimsoll_model::time::Timestamp;
 use std::sync::Arc;
 
 /// Adds nodes with capacity for six cores in zone-a, and for five cores in zone-b, which has plenty of memory.
@@ -137,4 +138,18 @@ fn pods_that_are_all_nominated_at_once_need_no_replay() {
     let plan = cluster.pending("web", 3, &app("web", 1000)).plan();
     assert_eq!(kept(&plan), [("n1", 3)]);
     assert_eq!(replay(&cluster.snapshot, &cluster.catalogs(), &plan), None);
+}
+
+/// The plan does not move `db`, which runs until it ends by itself.
+#[test]
+fn a_protected_pod_is_there_for_others_while_its_node_is_being_deleted() {
+    let mut cluster = Cluster::with([]);
+    cluster.node("n1", "m5.2xlarge");
+    cluster.node("old", "c5.large").deleting = true;
+    cluster.bound("db", "old", &app("db", 100)).do_not_disrupt_until = Some(Timestamp(i64::MAX));
+    let mut web = app("web", 1000);
+    web.pod_affinity = vec![affinity(label::ZONE, false, "db")];
+    cluster.pending("web", 2, &web);
+    let plan = placed(&cluster, &[("n1", &["web-0", "web-1"])]);
+    assert_eq!(replayed(&cluster, &plan).stranding, 0);
 }

@@ -59,7 +59,7 @@ impl Replay {
 
     fn of_pods(inputs: Inputs<'_>, plan: &Plan, targets: &Targets, removed: &BTreeSet<&NodeName>) -> Option<Self> {
         let mut after = projection::project(inputs, plan);
-        after.nodes.retain(|node| !node.deleting && !removed.contains(&node.name));
+        remove_leaving(plan, &mut after, removed);
         after.pods.retain(|pod| !pod.is_virtual());
         // Limits of pools do not matter here.
         let mut before = Snapshot { node_pools: Vec::new(), ..after.clone() };
@@ -128,6 +128,25 @@ impl Replay {
         let target = |slot: &PlannedPod| (slot.uid.clone(), self.state.node_name(slot.node.number()).clone());
         self.slots.iter().map(target).collect()
     }
+}
+
+/// Removes the `removed` nodes from the projected cluster, and the nodes that are being deleted, with the pods that the
+/// plan leaves there. A node that is being deleted stays if it has pods that the plan does not move, such as protected
+/// ones: kube-scheduler counts these pods as long as they run.
+fn remove_leaving(plan: &Plan, after: &mut Snapshot, removed: &BTreeSet<&NodeName>) {
+    let left: BTreeSet<&PodUid> = plan.unschedulable.iter().map(|one| &one.pod.uid).collect();
+    after.pods.retain(|pod| pod.state == PodState::Pending || !left.contains(&pod.uid));
+    let occupied: BTreeSet<NodeName> = {
+        let deleting: BTreeSet<&NodeName> =
+            after.nodes.iter().filter(|node| node.deleting).map(|node| &node.name).collect();
+        let unmoved = after.pods.iter().filter(|pod| pod.moves() && !pod.is_virtual());
+        let nodes = unmoved.filter_map(|pod| match &pod.state {
+            PodState::Bound(node) if deleting.contains(node) => Some(node.clone()),
+            _ => None,
+        });
+        nodes.collect()
+    };
+    after.nodes.retain(|node| !removed.contains(&node.name) && (!node.deleting || occupied.contains(&node.name)));
 }
 
 /// Nodes of the pods that kube-scheduler binds. Nodes of launches are named as in [`projection::project`].
