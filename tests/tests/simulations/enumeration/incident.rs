@@ -40,8 +40,7 @@ enum Phase {
     Stalled { rule: RuleId, until: Instant },
     Damaged { claim: String, annotation: &'static str, mended: Value, until: Instant },
     Protected { instance: String, since: Instant },
-    /// Pods that are protected, and the NodeClaims that must stay for them.
-    ProtectedPods { pods: Vec<String>, claims: BTreeSet<String>, until: Instant },
+    ProtectedPods { pods: Vec<String>, staying_claims: BTreeSet<String>, until: Instant },
     Over,
 }
 
@@ -137,9 +136,9 @@ impl Incident {
                 }
             }
             WriteFault::LateProtected => {
-                let (pods, claims) = (pods_on_nodes_in_removal(cluster), consolidated_claims(cluster));
+                let (pods, staying_claims) = (pods_on_nodes_in_removal(cluster), consolidated_claims(cluster));
                 pods.iter().for_each(|pod| protect(cluster, pod, &json!("true")));
-                self.phase = Phase::ProtectedPods { pods, claims, until: now + PROTECTED_PODS };
+                self.phase = Phase::ProtectedPods { pods, staying_claims, until: now + PROTECTED_PODS };
             }
             WriteFault::AnswerLost | WriteFault::Late => {}
         }
@@ -175,9 +174,10 @@ impl Incident {
                 annotate(cluster, claim, annotation, mended);
                 true
             }
-            Phase::ProtectedPods { pods, claims, until } => {
-                let must_stay = |claim: &&Value| claims.contains(object::name(claim)) && object::is_deleting(claim);
-                let deleted = cluster.claims().iter().filter(must_stay).count();
+            Phase::ProtectedPods { pods, staying_claims, until } => {
+                let is_deleted =
+                    |claim: &Value| staying_claims.contains(object::name(claim)) && object::is_deleting(claim);
+                let deleted = cluster.claims().iter().filter(|claim| is_deleted(claim)).count();
                 assert_eq!(deleted, 0, "NodeClaims are deleted although the pods of their nodes are protected");
                 let is_over = now >= *until;
                 if is_over {
@@ -237,12 +237,13 @@ fn pods_on_nodes_in_removal(cluster: &TestCluster) -> Vec<String> {
 
 /// NodeClaims that consolidation removes with pods, and that are not deleted yet.
 fn consolidated_claims(cluster: &TestCluster) -> BTreeSet<String> {
-    let is_consolidated = |claim: &&Value| {
+    let is_consolidated = |claim: &Value| {
         let command: Option<Value> =
             object::annotation(claim, annotation::REMOVAL).and_then(|command| serde_json::from_str(command).ok());
         !object::is_deleting(claim) && command.is_some_and(|command| command["reason"] == "Underutilized")
     };
-    cluster.claims().iter().filter(is_consolidated).map(|claim| object::name(claim).to_owned()).collect()
+    let claims = cluster.claims();
+    claims.iter().filter(|claim| is_consolidated(claim)).map(|claim| object::name(claim).to_owned()).collect()
 }
 
 fn protect(cluster: &TestCluster, pod: &str, value: &Value) {
