@@ -32,7 +32,7 @@ pub enum AnswerError {
     /// The request is invalid.
     #[error(transparent)]
     Request(#[from] ConvertError),
-    /// The planner failed, and not because of some pending pods.
+    /// The planner failed, and not because of some pods.
     #[error(transparent)]
     Plan(#[from] PlanFailure),
     /// The response takes at least this many bytes, which is more than a message may have.

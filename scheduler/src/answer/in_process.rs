@@ -74,7 +74,7 @@ impl Unchecked<'_> {
     /// Returns the plan if it is valid, and otherwise, like the service, a plan without the pods that make it invalid.
     ///
     /// # Errors
-    /// INTERNAL if plans are also invalid without any pending pod.
+    /// INTERNAL if plans are also invalid without any pod to place.
     pub fn check(self) -> Result<Plan, Status> {
         self.check_noting(|_| {})
     }

@@ -2,12 +2,12 @@
 //! those pods and not every pod of the cluster.
 //!
 //! An invalid plan names pods. For a panic, a time-out, and an invalid plan that names none, the pods are found by a
-//! binary search over the shapes of pending pods.
+//! binary search over the shapes of the pods to place: pending pods, and pods that leave nodes which are being deleted.
 
 use super::{InvalidPlan, PlanFailure, validate};
 use plimsoll_invariants::Violation;
 use plimsoll_model::catalog::{Catalog, reservation_of_resource};
-use plimsoll_model::identity::{CatalogId, ShapeId};
+use plimsoll_model::identity::{CatalogId, NodeName, ShapeId};
 use plimsoll_model::plan::{Launch, OfferingChoice, Plan, PodRef, Reason, ReasonCode, Unschedulable};
 use plimsoll_model::snapshot::{Pod, PodState, Snapshot, SnapshotIndex};
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,12 +62,53 @@ pub(crate) struct Replacement {
     pub(crate) complete: bool,
 }
 
-/// Plans again without the pending pods that make the plan fail and all pods of their shapes, which would fail in the
-/// same way. The excluded pods are unschedulable in the new plan, with the failure as their reason. `excluded` are the
-/// shapes that the failed plan was already without.
+/// The pods that a plan places even if it removes no node: pending pods, and pods that leave nodes which are being
+/// deleted. As in the solver, protected pods that run stay there for now.
+pub(crate) struct WaitingPods<'s> {
+    snapshot: &'s Snapshot,
+    deleting: BTreeSet<&'s NodeName>,
+    /// PodDisruptionBudgets that never allow an eviction.
+    blocking: BTreeSet<&'s str>,
+}
+
+impl<'s> WaitingPods<'s> {
+    pub(crate) fn new(snapshot: &'s Snapshot) -> Self {
+        let deleting = snapshot.nodes.iter().filter(|node| node.deleting).map(|node| &node.name).collect();
+        let budgets = snapshot.pod_disruption_budgets.iter().filter(|budget| budget.fully_blocking);
+        Self { snapshot, deleting, blocking: budgets.map(|budget| budget.name.as_str()).collect() }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &'s Pod> {
+        self.snapshot.pods.iter().filter(move |pod| self.has(pod))
+    }
+
+    /// Without pending pods that need no place, such as terminating ones.
+    pub(crate) fn to_report(&self) -> impl Iterator<Item = &'s Pod> {
+        self.iter().filter(|pod| pod.moves())
+    }
+
+    fn has(&self, pod: &Pod) -> bool {
+        match &pod.state {
+            PodState::Pending => true,
+            PodState::Reserved(node) => pod.moves() && self.deleting.contains(node),
+            PodState::Bound(node) => {
+                pod.moves() && self.deleting.contains(node) && (pod.terminating || !self.is_protected(pod))
+            }
+        }
+    }
+
+    fn is_protected(&self, pod: &Pod) -> bool {
+        pod.do_not_disrupt_until.is_some_and(|until| until > self.snapshot.now)
+            || pod.pod_disruption_budgets.iter().any(|name| self.blocking.contains(name.as_str()))
+    }
+}
+
+/// Plans again without the pods that make the plan fail and all other pods to place of their shapes, which would fail
+/// in the same way. The excluded pods are unschedulable in the new plan, with the failure as their reason. `excluded`
+/// are the shapes that the failed plan was already without.
 ///
 /// # Errors
-/// The failure of the first plan, if plans fail without any pending pod, too, or if the time ends before there is a
+/// The failure of the first plan, if plans fail without any pod to place, too, or if the time ends before there is a
 /// plan. [`PlanFailure::Cancelled`] if the client is gone.
 pub(crate) fn plan_without_offenders(
     (snapshot, index): (&Snapshot, &SnapshotIndex),
@@ -76,33 +117,30 @@ pub(crate) fn plan_without_offenders(
     first: Failed,
     attempt: &mut Attempt<'_>,
 ) -> Result<Replacement, PlanFailure> {
-    let pending = snapshot.pods.iter().filter(|pod| pod.state == PodState::Pending);
-    let shapes = pending.map(|pod| &pod.shape).collect();
+    let shapes = WaitingPods::new(snapshot).iter().map(|pod| &pod.shape).collect();
     let planned = BTreeSet::new();
     Search { snapshot, index, catalogs, shapes, attempt, excluded, best: None, planned }.run(first)
 }
 
-/// Appends the pending pods of excluded shapes to a plan that was made without them.
+/// Appends the pods of excluded shapes to a plan that was made without them.
 pub(crate) fn with_excluded(mut plan: Plan, snapshot: &Snapshot, excluded: &Excluded) -> Plan {
     add_left_out(&mut plan, snapshot, &|shape| excluded.contains_key(shape), excluded);
     plan
 }
 
 fn add_left_out(plan: &mut Plan, snapshot: &Snapshot, left_out: &dyn Fn(&ShapeId) -> bool, excluded: &Excluded) {
-    let left = snapshot.pods.iter().filter(|pod| is_excluded(pod, left_out));
+    let waiting = WaitingPods::new(snapshot);
+    let left = waiting.to_report().filter(|pod| left_out(&pod.shape));
     plan.unschedulable.extend(left.map(|pod| unschedulable(pod, excluded)));
     plan.unschedulable.sort();
 }
 
-/// The snapshot without the pending pods of excluded shapes.
+/// The snapshot without the pods to place of excluded shapes. All other pods of these shapes stay.
 pub(crate) fn without_excluded(snapshot: &Snapshot, excluded: &dyn Fn(&ShapeId) -> bool) -> Snapshot {
+    let waiting = WaitingPods::new(snapshot);
     let mut remaining = snapshot.clone();
-    remaining.pods.retain(|pod| !is_excluded(pod, excluded));
+    remaining.pods.retain(|pod| !(waiting.has(pod) && excluded(&pod.shape)));
     remaining
-}
-
-fn is_excluded(pod: &Pod, excluded: &dyn Fn(&ShapeId) -> bool) -> bool {
-    pod.state == PodState::Pending && excluded(&pod.shape)
 }
 
 fn unschedulable(pod: &Pod, excluded: &Excluded) -> Unschedulable {
@@ -134,7 +172,7 @@ struct Search<'a, 'f> {
     snapshot: &'a Snapshot,
     index: &'a SnapshotIndex,
     catalogs: &'a BTreeMap<CatalogId, Catalog>,
-    /// Shapes of pending pods.
+    /// Shapes of the pods to place.
     shapes: BTreeSet<&'a ShapeId>,
     attempt: &'a mut Attempt<'f>,
     excluded: Excluded,
@@ -174,10 +212,12 @@ impl<'a> Search<'a, '_> {
     fn exclude_named(&mut self, failed: &Failed) -> bool {
         let Failed { plan: Some(plan), failure: PlanFailure::Invalid(invalid), .. } = failed else { return false };
         let before = self.excluded.len();
+        let waiting = WaitingPods::new(self.snapshot);
+        let shapes: BTreeMap<String, &ShapeId> = waiting.iter().map(|pod| (pod.full_name(), &pod.shape)).collect();
         for violation in &invalid.violations {
             let failure = InvalidPlan { sequence: invalid.sequence, violations: vec![violation.clone()] };
-            for shape in shapes_of(violation, plan, self.snapshot) {
-                self.excluded.entry(shape.clone()).or_insert_with(|| failure.clone().into());
+            for shape in pods_of(violation, plan).iter().filter_map(|pod| shapes.get(pod)) {
+                self.excluded.entry(ShapeId::clone(shape)).or_insert_with(|| failure.clone().into());
             }
         }
         self.excluded.len() > before
@@ -196,7 +236,7 @@ impl<'a> Search<'a, '_> {
             match self.plan_first(&[], self.shapes.len()) {
                 Ok(()) => {}
                 Err(PlanFailure::Cancelled) => return Err(PlanFailure::Cancelled),
-                // Plans also fail without any pending pod: no pod is the cause.
+                // Plans also fail without any pod to place: no pod is the cause.
                 Err(_) => return Ok(false),
             }
         }
@@ -219,7 +259,7 @@ impl<'a> Search<'a, '_> {
         Ok(true)
     }
 
-    /// Plans only these shapes of pending pods, and keeps the plan. `range` is the number of shapes to search.
+    /// Plans only these shapes of the pods to place, and keeps the plan. `range` is the number of shapes to search.
     fn plan_first(&mut self, shapes: &[&'a ShapeId], range: usize) -> Result<(), PlanFailure> {
         let first: BTreeSet<&'a ShapeId> = shapes.iter().copied().collect();
         let attempts = range.checked_ilog2().unwrap_or_default() + 2;
@@ -234,7 +274,7 @@ impl<'a> Search<'a, '_> {
         self.plan(&|shape, excluded| excluded.contains_key(shape), attempts)
     }
 
-    /// The valid plan without the pending pods of the shapes that are `left_out`.
+    /// The valid plan without the pods to place of the shapes that are `left_out`.
     fn plan(&mut self, left_out: &dyn Fn(&ShapeId, &Excluded) -> bool, attempts: u32) -> Result<Plan, Failed> {
         let left_out = |shape: &ShapeId| left_out(shape, &self.excluded);
         let remaining = without_excluded(self.snapshot, &left_out);
@@ -245,13 +285,13 @@ impl<'a> Search<'a, '_> {
     }
 }
 
-/// Shapes of the pending pods that a violation is about.
-fn shapes_of<'s>(violation: &Violation, plan: &Plan, snapshot: &'s Snapshot) -> BTreeSet<&'s ShapeId> {
+/// Names of the pods that a violation is about.
+fn pods_of(violation: &Violation, plan: &Plan) -> BTreeSet<String> {
     let launch_pods = |is_meant: &dyn Fn(&Launch) -> bool| -> BTreeSet<String> {
         let launches = plan.launches.iter().filter(|launch| is_meant(launch));
         launches.flat_map(|launch| &launch.pods).map(|pod| pod.name.clone()).collect()
     };
-    let names: BTreeSet<String> = match violation {
+    match violation {
         Violation::PodTwice(pod)
         | Violation::UnknownPod(pod)
         | Violation::PodForgotten(pod)
@@ -279,13 +319,11 @@ fn shapes_of<'s>(violation: &Violation, plan: &Plan, snapshot: &'s Snapshot) -> 
             launch_pods(&|launch| launch.offerings.iter().any(|choice| choice.reservation.as_deref() == id))
         }
         Violation::QuotaExceeded { .. } => launch_pods(&|_| true),
-        // Not about pending pods.
+        // Not about single pods.
         Violation::BadTermination { .. } | Violation::OnDemandRatioNotMet { .. } | Violation::BadSum(_) => {
             BTreeSet::new()
         }
-    };
-    let pending = snapshot.pods.iter().filter(|pod| pod.state == PodState::Pending);
-    pending.filter(|pod| names.contains(&pod.full_name())).map(|pod| &pod.shape).collect()
+    }
 }
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
 //! Makes the plans of one client, one after another, and remembers which pods make plans fail.
 
 use super::attempt::{TimeBudget, attempt};
-use super::exclude::{Excluded, Failed, plan_without_offenders, validated, with_excluded, without_excluded};
+use super::exclude::{Excluded, Failed, WaitingPods};
+use super::exclude::{plan_without_offenders, validated, with_excluded, without_excluded};
 use super::{PlanFailure, PlanFn, TimeLimits};
 use plimsoll_model::catalog::Catalog;
 use plimsoll_model::identity::{CatalogId, ShapeId};
 use plimsoll_model::plan::{Launch, Plan, PlanOptions};
-use plimsoll_model::snapshot::{PodState, Snapshot, SnapshotIndex};
+use plimsoll_model::snapshot::{Snapshot, SnapshotIndex};
 use plimsoll_model::time::Millis;
 use plimsoll_solver::{Cancel, Planner};
 use std::collections::BTreeMap;
@@ -72,7 +73,7 @@ impl Solver {
     /// Makes a plan. `early` receives valid launches that are final before the plan is complete.
     ///
     /// # Errors
-    /// The planner fails although no pending pod makes it fail, or the client is gone.
+    /// The planner fails although no pod to place makes it fail, or the client is gone.
     pub(crate) fn solve(
         &mut self,
         (snapshot, index): Input<'_>,
@@ -105,14 +106,14 @@ impl Solver {
         self.replace((snapshot, index), catalogs, options, excluded, failed, budget)
     }
 
-    /// Shapes of pending pods that are remembered.
+    /// Shapes of pods to place that are remembered.
     fn present(&self, snapshot: &Snapshot) -> Excluded {
         if self.remembered.is_empty() {
             return Excluded::new();
         }
-        let pending = snapshot.pods.iter().filter(|pod| pod.state == PodState::Pending);
-        let known = pending.filter_map(|pod| Some((pod.shape.clone(), self.remembered.get(&pod.shape)?.0.clone())));
-        known.collect()
+        let waiting = WaitingPods::new(snapshot);
+        let known = waiting.iter().filter_map(|pod| Some((&pod.shape, &self.remembered.get(&pod.shape)?.0)));
+        known.map(|(shape, failure)| (shape.clone(), failure.clone())).collect()
     }
 
     /// The plan as usual, without pods that are known to make it fail.
@@ -199,8 +200,8 @@ impl Solver {
         plan.next_time = plan.next_time.into_iter().chain(retry).min();
         let mut left_out = BTreeMap::new();
         if !excluded.is_empty() {
-            let pending = snapshot.pods.iter().filter(|pod| pod.state == PodState::Pending);
-            for failure in pending.filter_map(|pod| excluded.get(&pod.shape)) {
+            let waiting = WaitingPods::new(snapshot);
+            for failure in waiting.to_report().filter_map(|pod| excluded.get(&pod.shape)) {
                 *left_out.entry(failure.cause()).or_default() += 1;
             }
         }

@@ -1,6 +1,8 @@
 use super::*;
 use crate::samples::{PANICS, catalogs, is_cursed, node, pod, shape, waiting, waiting_with_cursed};
-use plimsoll_model::plan::ReasonCode;
+use plimsoll_model::plan::{ReasonCode, Unschedulable};
+use plimsoll_model::snapshot::{Node, PodDisruptionBudget, PodState};
+use plimsoll_model::time::Timestamp;
 use std::sync::Mutex;
 
 /// Ends only once it is cancelled, for pods of the shape `cursed`.
@@ -23,6 +25,43 @@ const EARLY_THEN_PANICS: PlanFn = PlanFn(|planner, snapshot, index, catalogs, op
     assert!(!is_cursed(snapshot), "a bug after {} launches", plan.launches.len());
     plan
 });
+
+/// Panics for pods of the shape `cursed` that leave their nodes.
+const PANICS_FOR_LEAVING: PlanFn = PlanFn(|planner, snapshot, index, catalogs, options, early| {
+    let leaves = |name: &str| snapshot.pods.iter().any(|pod| pod.name == name && pod.state == bound_to_old());
+    assert!(!leaves("c-0") && !leaves("c-1"), "a bug");
+    planner.solve_early(snapshot, index, catalogs, options, early)
+});
+
+/// Names launched pods of the shape `cursed` a second time, as unschedulable.
+const REPEATS: PlanFn = PlanFn(|planner, snapshot, index, catalogs, options, early| {
+    let plan = planner.solve_early(snapshot, index, catalogs, options, early);
+    let cursed = plan.launched_pods().filter(|pod| pod.name.starts_with("default/c-"));
+    let again = cursed.map(|pod| Unschedulable { pod: pod.clone(), reasons: Default::default() });
+    let unschedulable = plan.unschedulable.iter().cloned().chain(again).collect();
+    Plan { unschedulable, ..plan }
+});
+
+fn bound_to_old() -> PodState {
+    PodState::Bound("old".into())
+}
+
+/// Three pending pods, and pods of the shape `cursed` on a node that is being deleted, of which `c-2` to `c-4` do not
+/// leave yet.
+fn leaving_with_cursed() -> Snapshot {
+    let mut snapshot = waiting(3);
+    snapshot.shapes.push(shape("cursed", 500));
+    snapshot.nodes = vec![Node { deleting: true, ..node("old", "default") }];
+    snapshot.pod_disruption_budgets =
+        vec![PodDisruptionBudget { name: "default/all".to_owned(), disruptions_allowed: 0, fully_blocking: true }];
+    let mut cursed = ["c-0", "c-1", "c-2", "c-3", "c-4"].map(|name| pod(name, "cursed", bound_to_old()));
+    cursed[2].do_not_disrupt_until = Some(Timestamp(i64::MAX));
+    cursed[3].pod_disruption_budgets = vec!["default/all".to_owned()];
+    cursed[4].stays_with_node = true;
+    snapshot.pods.extend(cursed);
+    snapshot.sort();
+    snapshot
+}
 
 fn solver(plan: PlanFn) -> Solver {
     Solver::new(plan, None, Cancel::default())
@@ -81,6 +120,49 @@ fn pods_of_an_invalid_plan_are_left_out_and_all_others_are_placed() {
     assert_eq!(placed(&solved.plan), WEB);
     assert!(is_left_out(&solved.plan, "is neither placed nor unschedulable"), "{:?}", solved.plan);
     assert_eq!(solved.left_out, BTreeMap::from([("invalid", 2)]));
+}
+
+#[test]
+fn pods_of_a_node_that_is_being_deleted_are_left_out_too_and_all_others_are_placed() {
+    let cases = [(REPEATS, "invalid", "pod default/c-0 appears twice"), (PANICS_FOR_LEAVING, "panic", "a bug")];
+    for (plan, cause, text) in cases {
+        let mut solver = solver(plan);
+        let first = solve(&mut solver, &leaving_with_cursed()).unwrap();
+        assert!(first.replaced.is_some());
+        let second = solve(&mut solver, &leaving_with_cursed()).unwrap();
+        assert_eq!(second.replaced, None, "the shape is known");
+        for solved in [first, second] {
+            assert_eq!(placed(&solved.plan), WEB);
+            assert!(is_left_out(&solved.plan, text), "{:?}", solved.plan);
+            assert_eq!(solved.left_out, BTreeMap::from([(cause, 2)]));
+        }
+    }
+}
+
+#[test]
+fn pods_that_only_wait_for_a_node_that_is_being_deleted_are_left_out_too() {
+    let mut snapshot = leaving_with_cursed();
+    for pod in &mut snapshot.pods {
+        if pod.name.starts_with("c-") && !pod.stays_with_node {
+            pod.state = PodState::Reserved("old".into());
+        }
+    }
+    let solved = solve(&mut solver(REPEATS), &snapshot).unwrap();
+    assert_eq!(placed(&solved.plan), WEB);
+    assert_eq!(solved.left_out, BTreeMap::from([("invalid", 4)]), "nothing protects them");
+}
+
+#[test]
+fn a_terminating_pod_of_a_shape_that_plans_fail_for_is_not_named() {
+    let mut snapshot = waiting_with_cursed();
+    let mut ends = pod("c-2", "cursed", PodState::Pending);
+    ends.terminating = true;
+    snapshot.pods.push(ends);
+    snapshot.sort();
+    let solved = solve(&mut solver(PANICS), &snapshot).unwrap();
+    assert_eq!(placed(&solved.plan), WEB);
+    assert!(is_left_out(&solved.plan, "a bug"), "{:?}", solved.plan);
+    assert_eq!(solved.left_out, BTreeMap::from([("panic", 2)]));
 }
 
 /// Calls of [`COUNTS`] since the test began: whether a cursed pod was among the pods.
