@@ -336,11 +336,18 @@ impl Session {
     }
 
     /// Counts and logs a plan, and what was left out to make it.
-    fn report(&self, Solved { plan, replaced, left_out }: &Solved, cycle_id: &str, elapsed: Duration) {
+    fn report(&self, Solved { plan, replaced, left_out, kept }: &Solved, cycle_id: &str, elapsed: Duration) {
         let cluster = &self.cluster;
         if let Some(error) = replaced {
             self.metrics.count_failure(error);
-            tracing::error!(cluster, cycle_id, %error, ?left_out, "planned again without what makes the plan fail");
+            tracing::error!(
+                cluster,
+                cycle_id,
+                %error,
+                ?left_out,
+                ?kept,
+                "planned again without what makes the plan fail"
+            );
         }
         for (cause, pods) in left_out {
             self.metrics.left_out.with_label_values(&[*cause]).inc_by(u64::try_from(*pods).unwrap_or(u64::MAX));

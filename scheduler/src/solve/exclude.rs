@@ -8,7 +8,7 @@ use super::{InvalidPlan, PlanFailure, validate};
 use plimsoll_invariants::Violation;
 use plimsoll_model::catalog::{Catalog, reservation_of_resource};
 use plimsoll_model::identity::{CatalogId, NodeName, ShapeId};
-use plimsoll_model::plan::{Launch, OfferingChoice, Plan, PodRef, Reason, ReasonCode, Unschedulable};
+use plimsoll_model::plan::{Launch, OfferingChoice, Plan, PodRef, Reason, ReasonCode, Termination, Unschedulable};
 use plimsoll_model::snapshot::{Pod, PodState, Snapshot, SnapshotIndex};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const MAX_ROUNDS: usize = 8;
 
 /// Attempts that share the remaining time if removals are left out first: a third is enough for such a plan.
-const SEARCH_ATTEMPTS: u32 = 3;
+pub(crate) const SEARCH_ATTEMPTS: u32 = 3;
 
 /// Why a pod has no place although its shape is not known to make plans fail.
 const SEARCHING: &str = "left out for now, because the planner fails for too many other pods";
@@ -285,11 +285,33 @@ impl<'a> Search<'a, '_> {
     }
 }
 
+/// Nodes that an invalid plan removes and that its violations are about: the removal itself, or the place of a pod.
+pub(crate) fn removals_of(failed: &Failed) -> BTreeSet<NodeName> {
+    let Failed { plan: Some(plan), failure: PlanFailure::Invalid(invalid), .. } = failed else {
+        return BTreeSet::new();
+    };
+    let (mut nodes, mut pods) = (BTreeSet::new(), BTreeSet::new());
+    for violation in &invalid.violations {
+        pods.extend(pods_of(violation, plan));
+        if let Violation::BadTermination { node, .. } | Violation::UnknownNode(node) = violation {
+            nodes.insert(node.as_str());
+        }
+    }
+    let is_meant =
+        |one: &&Termination| nodes.contains(one.node.as_str()) || one.pods.iter().any(|pod| pods.contains(&pod.name));
+    plan.terminations.iter().filter(is_meant).map(|one| one.node.clone()).collect()
+}
+
 /// Names of the pods that a violation is about.
 fn pods_of(violation: &Violation, plan: &Plan) -> BTreeSet<String> {
     let launch_pods = |is_meant: &dyn Fn(&Launch) -> bool| -> BTreeSet<String> {
         let launches = plan.launches.iter().filter(|launch| is_meant(launch));
         launches.flat_map(|launch| &launch.pods).map(|pod| pod.name.clone()).collect()
+    };
+    let placed = |node: &str| -> BTreeSet<String> {
+        let moves = plan.terminations.iter().flat_map(|one| &one.moved_to);
+        let placements = plan.placements.iter().chain(moves).filter(|placement| placement.node.0 == node);
+        placements.flat_map(|placement| &placement.pods).map(|pod| pod.name.clone()).collect()
     };
     match violation {
         Violation::PodTwice(pod)
@@ -304,16 +326,11 @@ fn pods_of(violation: &Violation, plan: &Plan) -> BTreeSet<String> {
             launch_pods(&|launch| launch.node_pool.0 == *pool)
         }
         Violation::Overcommitted { place, .. } => {
-            let placements = plan.placements.iter().filter(|placement| placement.node.0 == *place);
-            let placed = placements.flat_map(|placement| &placement.pods).map(|pod| pod.name.clone());
             let is_place = |choice: &OfferingChoice| choice.to_string() == *place;
             let launched = launch_pods(&|launch| launch.offerings.iter().any(is_place));
-            placed.chain(launched).collect()
+            placed(place).into_iter().chain(launched).collect()
         }
-        Violation::UnknownNode(node) => {
-            let placements = plan.placements.iter().filter(|placement| placement.node.0 == *node);
-            placements.flat_map(|placement| &placement.pods).map(|pod| pod.name.clone()).collect()
-        }
+        Violation::UnknownNode(node) => placed(node),
         Violation::ReservationExceeded { resource, .. } => {
             let id = reservation_of_resource(resource);
             launch_pods(&|launch| launch.offerings.iter().any(|choice| choice.reservation.as_deref() == id))

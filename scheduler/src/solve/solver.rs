@@ -1,11 +1,11 @@
-//! Makes the plans of one client, one after another, and remembers which pods make plans fail.
+//! Makes the plans of one client, one after another, and remembers which pods and removals make plans fail.
 
 use super::attempt::{TimeBudget, attempt};
-use super::exclude::{Excluded, Failed, WaitingPods};
-use super::exclude::{plan_without_offenders, validated, with_excluded, without_excluded};
+use super::exclude::{Excluded, Failed, SEARCH_ATTEMPTS, WaitingPods};
+use super::exclude::{plan_without_offenders, removals_of, validated, with_excluded, without_excluded};
 use super::{PlanFailure, PlanFn, TimeLimits};
 use plimsoll_model::catalog::Catalog;
-use plimsoll_model::identity::{CatalogId, ShapeId};
+use plimsoll_model::identity::{CatalogId, NodeName, ShapeId};
 use plimsoll_model::plan::{Launch, Plan, PlanOptions};
 use plimsoll_model::snapshot::{Snapshot, SnapshotIndex};
 use plimsoll_model::time::Millis;
@@ -14,7 +14,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long pods of a shape are left out before they are planned again, in case that something else has changed.
+/// How long pods of a shape are left out, and nodes kept, before they are planned again, in case that something else
+/// has changed.
 pub(super) const RETRY_AFTER: Duration = Duration::from_secs(600);
 
 /// When to plan again after a search that did not find all pods that make plans fail.
@@ -24,7 +25,7 @@ const CONTINUE_AFTER: Duration = Duration::from_secs(5);
 /// plan that fails may occupy a worker for 45 s.
 const REMOVALS_AFTER: Duration = Duration::from_secs(60);
 
-/// Maximum remembered shapes. Plans fail again for more, which costs a search each.
+/// Maximum remembered shapes, and maximum kept nodes. Plans fail again for more, which costs a search each.
 pub(super) const MAX_REMEMBERED: usize = 256;
 
 /// The input of a plan: a snapshot in canonical order with its index, which has followed all changes since the last
@@ -39,6 +40,8 @@ pub(crate) struct Solved {
     pub(crate) replaced: Option<PlanFailure>,
     /// Number of pods that are left out, by the cause of [`PlanFailure::cause`].
     pub(crate) left_out: BTreeMap<&'static str, usize>,
+    /// Nodes that are kept because plans that remove them are invalid.
+    pub(crate) kept: Vec<NodeName>,
 }
 
 /// Makes plans for one client.
@@ -50,6 +53,8 @@ pub(crate) struct Solver {
     cancel: Cancel,
     /// Shapes that plans fail for, and until when they are left out.
     remembered: BTreeMap<ShapeId, (PlanFailure, Instant)>,
+    /// Nodes whose removal makes plans invalid, and until when they are kept.
+    kept: BTreeMap<NodeName, Instant>,
     /// The last plan failed after launches of it had been sent: the next one is sent when it is complete.
     unsteady: bool,
 }
@@ -57,7 +62,8 @@ pub(crate) struct Solver {
 impl Solver {
     /// Creates a solver that has no state yet.
     pub(crate) fn new(plan: PlanFn, limits: Option<TimeLimits>, cancel: Cancel) -> Self {
-        Self { plan, planner: Planner::default(), limits, cancel, remembered: BTreeMap::new(), unsteady: false }
+        let (remembered, kept) = (BTreeMap::new(), BTreeMap::new());
+        Self { plan, planner: Planner::default(), limits, cancel, remembered, kept, unsteady: false }
     }
 
     /// Replaces the flag that ends the solves early.
@@ -84,9 +90,11 @@ impl Solver {
         let budget = TimeBudget::start(self.limits);
         let now = Instant::now();
         self.remembered.retain(|_, (_, until)| *until > now);
+        self.kept.retain(|_, until| *until > now);
         let excluded = self.present(snapshot);
+        let options = &self.keeping(options);
         let mut sent = Vec::new();
-        let failed = match self.first((snapshot, index), catalogs, options, &excluded, budget, &mut |part| {
+        let failed = match self.first((snapshot, index), catalogs, options, &excluded, budget.first(), &mut |part| {
             sent.extend_from_slice(&part.launches);
             early(part);
         }) {
@@ -99,11 +107,22 @@ impl Solver {
             Err(failed) if !sent.is_empty() => {
                 self.unsteady = true;
                 let plan = Plan { next_time: Some(snapshot.now), ..partial_plan(snapshot, &sent) };
-                return Ok(Solved { plan, replaced: Some(failed.failure), left_out: BTreeMap::new() });
+                let replaced = Some(failed.failure);
+                return Ok(Solved { plan, replaced, left_out: BTreeMap::new(), kept: Vec::new() });
             }
             Err(failed) => failed,
         };
+        if let Some(plan) = self.with_kept_nodes(&failed, (snapshot, index), catalogs, options, &excluded, budget)? {
+            return Ok(self.solved(plan, snapshot, &excluded, Some(failed.failure)));
+        }
         self.replace((snapshot, index), catalogs, options, excluded, failed, budget)
+    }
+
+    /// The options, with the remembered nodes among those that the plan keeps.
+    fn keeping(&self, options: &PlanOptions) -> PlanOptions {
+        let mut options = options.clone();
+        options.kept_nodes.extend(self.kept.keys().cloned());
+        options
     }
 
     /// Shapes of pods to place that are remembered.
@@ -123,10 +142,10 @@ impl Solver {
         catalogs: &BTreeMap<CatalogId, Catalog>,
         options: &PlanOptions,
         excluded: &Excluded,
-        budget: TimeBudget,
+        limit: Option<Duration>,
         early: &mut dyn FnMut(Plan),
     ) -> Result<Plan, Failed> {
-        let limits = (&self.cancel, budget.first());
+        let limits = (&self.cancel, limit);
         let plan = if excluded.is_empty() {
             let unsteady = self.unsteady;
             let mut early = |launches: &[Launch]| {
@@ -149,6 +168,35 @@ impl Solver {
         let removals = options.disruption;
         let plan = plan.map_err(|failure| Failed { plan: None, failure, removals })?;
         validated((snapshot, index), catalogs, plan, removals)
+    }
+
+    /// Keeps the nodes whose removal makes the failed plan invalid, and plans the rest, so that other removals, above
+    /// all of expired nodes, do not wait for them. `None` if there are no such nodes, or if this plan fails, too.
+    ///
+    /// # Errors
+    /// The client is gone.
+    fn with_kept_nodes(
+        &mut self,
+        failed: &Failed,
+        input: Input<'_>,
+        catalogs: &BTreeMap<CatalogId, Catalog>,
+        options: &PlanOptions,
+        excluded: &Excluded,
+        budget: TimeBudget,
+    ) -> Result<Option<Plan>, PlanFailure> {
+        let nodes = removals_of(failed);
+        if nodes.is_empty() {
+            return Ok(None);
+        }
+        let (until, room) = (Instant::now() + RETRY_AFTER, MAX_REMEMBERED.saturating_sub(self.kept.len()));
+        self.kept.extend(nodes.into_iter().take(room).map(|node| (node, until)));
+        let options = self.keeping(options);
+        self.planner = Planner::default();
+        match self.first(input, catalogs, &options, excluded, budget.share(SEARCH_ATTEMPTS), &mut |_| {}) {
+            Ok(plan) => Ok(Some(plan)),
+            Err(Failed { failure: PlanFailure::Cancelled, .. }) => Err(PlanFailure::Cancelled),
+            Err(_) => Ok(None),
+        }
     }
 
     /// A plan in place of one that failed.
@@ -186,7 +234,7 @@ impl Solver {
         Ok(self.solved(plan, snapshot, &replacement.excluded, Some(failure)))
     }
 
-    /// Adds when the excluded pods are planned again.
+    /// Adds when the excluded pods and the removals of kept nodes are planned again.
     fn solved(
         &self,
         mut plan: Plan,
@@ -195,7 +243,8 @@ impl Solver {
         replaced: Option<PlanFailure>,
     ) -> Solved {
         let now = Instant::now();
-        let until = excluded.keys().filter_map(|shape| self.remembered.get(shape)).map(|(_, until)| *until).min();
+        let until = excluded.keys().filter_map(|shape| self.remembered.get(shape)).map(|(_, until)| *until);
+        let until = until.chain(self.kept.values().copied()).min();
         let retry = until.map(|until| snapshot.now.plus(millis(until.saturating_duration_since(now))));
         plan.next_time = plan.next_time.into_iter().chain(retry).min();
         let mut left_out = BTreeMap::new();
@@ -205,7 +254,7 @@ impl Solver {
                 *left_out.entry(failure.cause()).or_default() += 1;
             }
         }
-        Solved { plan, replaced, left_out }
+        Solved { plan, replaced, left_out, kept: self.kept.keys().cloned().collect() }
     }
 }
 

@@ -1,7 +1,7 @@
 use super::*;
-use crate::samples::{PANICS, catalogs, is_cursed, node, pod, shape, waiting, waiting_with_cursed};
+use crate::samples::{NOW, PANICS, catalogs, is_cursed, node, pod, shape, waiting, waiting_with_cursed};
 use plimsoll_model::plan::{ReasonCode, Unschedulable};
-use plimsoll_model::snapshot::{Node, PodDisruptionBudget, PodState};
+use plimsoll_model::snapshot::{DisruptionReason, Node, PodDisruptionBudget, PodState};
 use plimsoll_model::time::Timestamp;
 use std::sync::Mutex;
 
@@ -17,6 +17,24 @@ const ENDLESS: PlanFn = PlanFn(|planner, snapshot, index, catalogs, options, ear
 const NO_REMOVALS: PlanFn = PlanFn(|planner, snapshot, index, catalogs, options, early| {
     assert!(!options.disruption, "a bug of removals");
     planner.solve_early(snapshot, index, catalogs, options, early)
+});
+
+/// Gives a wrong reason for the removal of the node `n1`.
+const MISJUDGES: PlanFn = PlanFn(|planner, snapshot, index, catalogs, options, early| {
+    let mut plan = planner.solve_early(snapshot, index, catalogs, options, early);
+    for removal in plan.terminations.iter_mut().filter(|removal| removal.node.as_str() == "n1") {
+        removal.reason = DisruptionReason::Drifted;
+    }
+    plan
+});
+
+/// Names pods that leave removed nodes a second time, as unschedulable.
+const REPEATS_MOVES: PlanFn = PlanFn(|planner, snapshot, index, catalogs, options, early| {
+    let plan = planner.solve_early(snapshot, index, catalogs, options, early);
+    let moved = plan.terminations.iter().flat_map(|removal| &removal.pods);
+    let again = moved.map(|pod| Unschedulable { pod: pod.clone(), reasons: Default::default() });
+    let unschedulable = plan.unschedulable.iter().cloned().chain(again).collect();
+    Plan { unschedulable, ..plan }
 });
 
 /// Panics after it has reported its early launches.
@@ -227,6 +245,59 @@ fn if_removals_make_the_planner_fail_no_pod_is_left_out() {
     let (index, options) = (SnapshotIndex::new(&snapshot), PlanOptions { disruption: false, ..PlanOptions::default() });
     let solved = solver(PANICS).solve((&snapshot, &index), &catalogs(), &options, &mut |_| {}).unwrap();
     assert!(solved.plan.next_time > Some(snapshot.now.plus(millis(REMOVALS_AFTER))), "no removals were wanted");
+}
+
+/// A pending pod that needs a new node, an empty node `n1`, and an expired node `n2` with a pod.
+fn with_removals() -> Snapshot {
+    let mut snapshot = waiting(0);
+    snapshot.shapes.push(shape("large", 7500));
+    snapshot.pods.push(pod("large-0", "large", PodState::Pending));
+    snapshot.pods.push(pod("web-0", "web", PodState::Bound("n2".into())));
+    snapshot.nodes = vec![node("n1", "default"), Node { expires: Some(NOW), ..node("n2", "default") }];
+    snapshot.sort();
+    snapshot
+}
+
+fn removed(plan: &Plan) -> Vec<&str> {
+    plan.terminations.iter().map(|removal| removal.node.as_str()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_removal_makes_plans_invalid_is_kept_and_other_nodes_are_removed() {
+    let mut snapshot = with_removals();
+    // Its pod could move to the empty node, which would then stay.
+    snapshot.pods.retain(|pod| pod.name != "web-0");
+    let mut solver = solver(MISJUDGES);
+    let solved = solve(&mut solver, &snapshot).unwrap();
+    assert_eq!((placed(&solved.plan), removed(&solved.plan)), (vec!["default/large-0"], vec!["n2"]));
+    assert_eq!(solved.kept, [NodeName::from("n1")]);
+    assert!(matches!(solved.replaced, Some(PlanFailure::Invalid(_))));
+    assert_eq!(solved.plan.next_time, Some(snapshot.now.plus(millis(RETRY_AFTER))), "its removal is tried again");
+    let solved = solve(&mut solver, &snapshot).unwrap();
+    assert_eq!((removed(&solved.plan), solved.replaced), (vec!["n2"], None), "the node is known");
+    tokio::time::advance(RETRY_AFTER).await;
+    let solved = solve(&mut solver, &snapshot).unwrap();
+    assert!(solved.replaced.is_some(), "its removal is planned again");
+    assert_eq!(removed(&solved.plan), ["n2"]);
+}
+
+#[test]
+fn an_expired_node_whose_pod_makes_plans_invalid_is_kept_and_other_nodes_are_removed() {
+    let solved = solve(&mut solver(REPEATS_MOVES), &with_removals()).unwrap();
+    assert_eq!((placed(&solved.plan), removed(&solved.plan)), (vec!["default/large-0"], vec!["n1"]));
+    assert_eq!(solved.kept, [NodeName::from("n2")]);
+    assert!(solved.plan.unschedulable.is_empty() && solved.left_out.is_empty(), "{solved:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bounded_number_of_nodes_is_kept() {
+    let mut solver = solver(MISJUDGES);
+    let later = Instant::now() + RETRY_AFTER;
+    solver.kept = (0..MAX_REMEMBERED).map(|number| (NodeName(format!("a{number:03}")), later)).collect();
+    let mut snapshot = with_removals();
+    snapshot.pods.retain(|pod| pod.name != "web-0");
+    let solved = solve(&mut solver, &snapshot).unwrap();
+    assert_eq!((removed(&solved.plan), solver.kept.len()), (vec![], MAX_REMEMBERED), "a plan without removals");
 }
 
 #[test]
