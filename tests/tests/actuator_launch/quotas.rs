@@ -1,10 +1,11 @@
 //! CapacityQuotas: launches stay within them, and their status has what they count.
 
-use crate::fixture::{launch, plan, start};
+use crate::fixture::{forbidden, launch, plan, start};
 use kube::Api;
 use plimsoll_api::condition::{self, capacity_quota::VALID};
 use plimsoll_api::{CapacityQuota, NodeClaim};
 use plimsoll_model::execution::OutcomeReason;
+use plimsoll_model::names::label;
 use plimsoll_sim::apiserver::faults::{Effect, Matcher};
 use plimsoll_sim::apiserver::request::Verb;
 use plimsoll_sim::apiserver::{ApiError, ResourceId};
@@ -120,4 +121,31 @@ async fn a_status_that_could_not_be_written_is_written_later() {
     assert_eq!(status(&watcher, "all").await, (Vec::new(), None));
     watcher.world.server().faults().remove(refused);
     until_used(&watcher, &[("nodes", "0")]).await;
+}
+
+/// Its first writes get no response and may still take effect, whatever the API server answers to later ones.
+#[tokio::test(start_paused = true)]
+async fn a_launch_without_a_pool_that_may_be_written_keeps_its_part_of_a_quota() {
+    for (first, rejected) in [(Effect::Drop, Some(OutcomeReason::LimitReached)), (forbidden(), None)] {
+        let watcher = start();
+        watcher.world.apply_object(&quota("all", &json!({}), &json!({"nodes": 1}))).unwrap();
+        let catalog = watcher.catalog().await;
+        let name = Some("mine".to_owned());
+        let writes = Matcher { subresource: Some(""), name, ..Matcher::of(Verb::Patch, "nodeclaims") };
+        let faults = watcher.world.server().faults();
+        let rule = faults.always(writes.clone(), first);
+        let class = json!({"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"});
+        let on_demand = json!({"key": label::CAPACITY_TYPE, "operator": "In", "values": ["on-demand"]});
+        let claim = json!({"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": {"name": "mine"},
+            "spec": {"nodeClassRef": class, "requirements": [on_demand], "expireAfter": "Never"}});
+        watcher.world.apply_object(&claim).unwrap();
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        faults.remove(rule);
+        faults.always(writes, forbidden());
+        // The launch is tried again after 8 s at most.
+        tokio::time::sleep(Duration::from_secs(15)).await;
+        let position = watcher.position().await;
+        let outcomes = watcher.execute(plan(position, vec![launch(&catalog, "a", &["m6i.large"], "p")])).await.unwrap();
+        assert_eq!(outcomes.iter().find_map(|outcome| outcome.reason), rejected, "{outcomes:?}");
+    }
 }
