@@ -158,12 +158,10 @@ impl Evictions {
         match answer {
             Ok(()) => Ok(EvictionResult::Accepted),
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(EvictionResult::Gone),
-            // 409: another pod has the name now, which the watch will show, or too many evictions change one budget.
-            // 429: a budget allows no disruption. 500: several budgets cover the pod, which Kubernetes does not
-            // support.
-            Err(kube::Error::Api(status)) if matches!(status.code, 409 | 429 | 500) => {
-                Ok(EvictionResult::Refused(status.message.clone()))
-            }
+            // 403: a webhook refuses it, or a right is missing. 409: another pod has the name now, which the watch will
+            // show, or too many evictions change one budget. 429: a budget allows no disruption. 500: several budgets
+            // cover the pod, which Kubernetes does not support.
+            Err(kube::Error::Api(status)) => Ok(EvictionResult::Refused(status.message.clone())),
             Err(error) => Err(error.into()),
         }
     }

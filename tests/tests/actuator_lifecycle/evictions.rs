@@ -3,6 +3,7 @@
 use super::drain::{evictions, is_drained, run_pod};
 use plimsoll_sim::apiserver::faults::{Effect, Gate};
 use plimsoll_sim::apiserver::{ApiError, ResourceId};
+use plimsoll_sim::world::World;
 use plimsoll_tests::fake_watcher::{FakeWatcher, wanted};
 use plimsoll_tests::{MINUTE, Setup};
 use serde_json::json;
@@ -55,4 +56,18 @@ async fn a_pod_that_was_gone_before_its_eviction_does_not_count() {
     assert_eq!((counted("evicted"), counted("refused")), (1, 0));
     assert_eq!(watcher.counted("karpenter_pods_drained_total", &[]), 1);
     assert_eq!(watcher.counted("karpenter_pods_eviction_requests_total", &[("code", "404")]), 1);
+}
+
+/// What the API server says, and nothing about the client.
+#[tokio::test(start_paused = true)]
+async fn an_eviction_that_a_webhook_refuses_is_reported_with_its_message() {
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
+    run_pod(&watcher, "a", &node, &json!({}), 1).await;
+    let refused = Effect::Refuse(ApiError::new(403, "Forbidden", "a webhook refuses it"));
+    watcher.world.server().faults().always(evictions(), refused);
+    watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    let report = "FailedDraining: waiting for 1 pods: default/a: a webhook refuses it";
+    let is_reported = |world: &World| world.events_of("Node", &node).iter().any(|event| event == report);
+    watcher.until("the refusal is reported", MINUTE, is_reported).await;
 }
