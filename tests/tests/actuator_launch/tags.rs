@@ -9,6 +9,7 @@ use plimsoll_sim::world::World;
 use plimsoll_tests::fake_watcher::{FakeWatcher, wanted};
 use plimsoll_tests::{MINUTE, Setup};
 use serde_json::json;
+use std::time::Duration;
 
 fn is_tagged(world: &World, claim: &str) -> bool {
     let claim = world.get(ResourceId::NODE_CLAIMS, claim);
@@ -57,4 +58,22 @@ async fn instances_of_a_shifted_zone_are_tagged_after_the_shift() {
     assert!(!is_tagged(&watcher.world, &claim));
     watcher.world.ec2.with(|cloud, _| cloud.zonal_shifts.clear());
     watcher.until("the instance is tagged", 3 * MINUTE, |world| is_tagged(world, &claim)).await;
+}
+
+/// Each call counts towards the rate limit of EC2.
+#[tokio::test(start_paused = true)]
+async fn a_claim_whose_instance_is_tagged_may_change_without_another_call() {
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, _) = watcher.node(&wanted("a-1")).await;
+    watcher.until("its instance is tagged", MINUTE, |world| is_tagged(world, &claim)).await;
+    // The watch shows it by then.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let calls = || {
+        watcher.world.ec2.read(|cloud, _| cloud.log.iter().filter(|call| call.action == Action::CreateTags).count())
+    };
+    let before = calls();
+    let changed = json!({"metadata": {"annotations": {"example.com/changed": "true"}}});
+    watcher.world.patch(ResourceId::NODE_CLAIMS, &claim, changed).unwrap();
+    tokio::time::sleep(MINUTE).await;
+    assert_eq!(calls(), before);
 }
