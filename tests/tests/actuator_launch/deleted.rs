@@ -3,10 +3,13 @@
 use crate::fixture::{begin, launch, plan, start, wanted};
 use plimsoll_actuator::ports::CloudError;
 use plimsoll_model::execution::OutcomeStatus;
+use plimsoll_model::names::annotation;
 use plimsoll_sim::apiserver::ResourceId;
 use plimsoll_sim::cloud::{Action, Effect};
 use plimsoll_sim::world::World;
+use plimsoll_tests::MINUTE;
 use plimsoll_tests::fake_watcher::FakeWatcher;
+use serde_json::json;
 use std::time::Duration;
 
 /// Rule 7: the claim counts towards limits until its instance is gone, but its pods do not wait for that.
@@ -89,4 +92,27 @@ async fn a_deleted_claim_stays_while_its_group_is_launched() {
         .await
         .unwrap();
     assert_eq!(watcher.bought(), 2, "one for each claim of the group");
+}
+
+/// A former leader stopped before it had written all claims of a group, so that nothing was sent for them.
+#[tokio::test(start_paused = true)]
+async fn the_pods_of_a_claim_that_was_never_sent_for_do_not_wait_until_the_watch_shows_its_end() {
+    let (watcher, catalog, _) = begin().await;
+    let annotations =
+        json!({annotation::LAUNCH_GROUP: r#"{"v":1,"id":"other","size":2}"#, annotation::PODS: r#"["p-0"]"#});
+    let class = json!({"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"});
+    let part = json!({"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim",
+        "metadata": {"name": "part", "labels": {"karpenter.sh/nodepool": "default"}, "annotations": annotations},
+        "spec": {"nodeClassRef": class, "requirements": []}});
+    watcher.world.apply_object(&part).unwrap();
+    // The watch shows the claim by then.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    watcher.delay_watch("nodeclaims", 5 * MINUTE);
+    let is_gone = |world: &World| world.get(ResourceId::NODE_CLAIMS, "part").is_none();
+    watcher.until("the claim is deleted", MINUTE, is_gone).await;
+    // The ledger learns of it.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let position = watcher.position().await;
+    let outcomes = watcher.send(plan(position, wanted(&catalog, 1))).await;
+    assert_eq!(outcomes[0].status, OutcomeStatus::Accepted, "{outcomes:?}");
 }
