@@ -1,6 +1,7 @@
 //! Claims that are gone, or whose name another claim has, while the watch does not show it yet.
 
 use crate::{has_command, is_gone, is_tainted};
+use plimsoll_model::execution::{OutcomeReason, OutcomeStatus};
 use plimsoll_model::names::annotation;
 use plimsoll_model::snapshot::DisruptionReason;
 use plimsoll_sim::apiserver::faults::{Distortion, Effect, Gate, Matcher, WatchMatcher};
@@ -71,4 +72,22 @@ async fn a_command_that_was_not_admitted_counts_as_no_removal_once_its_claim_is_
     tokio::time::sleep(Duration::from_secs(5)).await;
     let removed = [("kind", "termination"), ("outcome", "removed")];
     assert_eq!(watcher.counted("plimsoll_actuator_actions_total", &removed), 0);
+}
+
+/// Somebody has tainted the node as in a removal, which has no command and is undone: the live claim is read.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_is_seen_to_be_deleted_when_a_removal_is_undone_counts_towards_budgets() {
+    let spec = json!({"disruption": {"consolidateAfter": "0s", "budgets": [{"nodes": "1"}]}});
+    let watcher = FakeWatcher::begin(Setup::with_pool(spec)).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
+    let (_, other) = watcher.node(&wanted("a-2")).await;
+    // The watch shows the deletion long after that.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    watcher.delay_watch("nodeclaims", 5 * MINUTE);
+    watcher.world.delete(ResourceId::NODE_CLAIMS, &claim).unwrap();
+    let taint = json!({"spec": {"taints": [{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]}});
+    watcher.world.patch(ResourceId::NODES, &node, taint).unwrap();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let outcome = watcher.remove("r-1", &other, DisruptionReason::Empty, None).await;
+    assert_eq!((outcome.status, outcome.reason), (OutcomeStatus::Rejected, Some(OutcomeReason::BudgetExhausted)));
 }
