@@ -94,6 +94,19 @@ async fn a_node_without_its_claim_is_drained_and_its_instance_terminated() {
     watcher.until("the instance is terminated", 10 * MINUTE, |world| world.living_instances().is_empty()).await;
 }
 
+/// Nothing owns the Node, so it is not deleted with the claim. Garbage collection ends its instance minutes later.
+#[tokio::test(start_paused = true)]
+async fn a_node_without_its_claim_that_nobody_deletes_is_not_drained() {
+    let watcher = FakeWatcher::begin(Setup::default()).await;
+    let (claim, node) = watcher.node(&wanted("a-1")).await;
+    watcher.world.patch(ResourceId::NODES, &node, json!({"metadata": {"ownerReferences": null}})).unwrap();
+    lose_claim(&watcher, &claim);
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let node = watcher.world.get(ResourceId::NODES, &node).unwrap();
+    assert!(object::items(&node, &["spec", "taints"]).is_empty() && !object::is_deleting(&node), "{node:#}");
+    assert_eq!(object::items(&node, &["metadata", "finalizers"]), [json!(TERMINATION_FINALIZER)]);
+}
+
 /// Somebody has created another claim with the name of the lost one.
 #[tokio::test(start_paused = true)]
 async fn a_node_without_its_claim_does_not_wait_for_another_claim_of_that_name() {
