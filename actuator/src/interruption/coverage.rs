@@ -192,7 +192,7 @@ impl Index {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::Ledger;
+    use crate::ledger::{ClaimSeed, Ledger};
     use serde_json::{Value, json};
 
     /// A claim that was launched for these pods.
@@ -240,5 +240,19 @@ mod tests {
         assert_eq!([of("p1", "old"), of("p3", "old")], [Coverage::None, Coverage::Requested], "c3 is still there");
         stores.claims.show(with_condition(one_of(3), INITIALIZATION_TIMED_OUT));
         assert_eq!(of("p3", "old"), Coverage::None, "its node was not initialized in time");
+    }
+
+    /// The watch cache does not show its claim. Later, the room for the pod on the node may be another pod's.
+    #[test]
+    fn a_launch_that_only_the_ledger_knows_covers_its_pods_until_its_node_is_in_service() {
+        let annotations = [(annotation::PODS.to_owned(), r#"["p"]"#.to_owned())].into();
+        let seed = ClaimSeed { name: "new".to_owned(), annotations, ..ClaimSeed::default() };
+        let ledger = LedgerHandle::new(Ledger::from_claims(1, &[seed]).0);
+        let (stores, covering) = (Stores::default(), CoveringClaims::default());
+        let (pod, old) = (PodUid::from("p"), claim("old", "[]", &json!({})));
+        let of_pod = || covering.coverage(&stores, &ledger, &old, &[], &[pod.clone()].into()).of(&pod);
+        assert_eq!(of_pod(), Coverage::Requested);
+        ledger.with(|ledger| ledger.initialized("new", plimsoll_model::time::Timestamp(0)));
+        assert_eq!(of_pod(), Coverage::None);
     }
 }

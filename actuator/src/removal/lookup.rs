@@ -292,6 +292,7 @@ mod tests {
         let moves = |node, bound, phase| still_runs_elsewhere(&pod(Some(node), bound, phase), &claim);
         assert!(moves("old", 101, "Running"));
         assert!(!moves("old", 99, "Running"), "it was pending");
+        assert!(!moves("old", 100, "Running"), "it was bound in the same second, after the plan was made");
         assert!(!moves("new", 101, "Running"), "it is there");
         assert!(!moves("old", 101, "Succeeded"), "it has ended");
     }
