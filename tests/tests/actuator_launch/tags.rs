@@ -68,9 +68,8 @@ async fn a_claim_whose_instance_is_tagged_may_change_without_another_call() {
     watcher.until("its instance is tagged", MINUTE, |world| is_tagged(world, &claim)).await;
     // The watch shows it by then.
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let calls = || {
-        watcher.world.ec2.read(|cloud, _| cloud.log.iter().filter(|call| call.action == Action::CreateTags).count())
-    };
+    let calls =
+        || watcher.world.ec2.read(|cloud, _| cloud.log.iter().filter(|call| call.action == Action::CreateTags).count());
     let before = calls();
     let changed = json!({"metadata": {"annotations": {"example.com/changed": "true"}}});
     watcher.world.patch(ResourceId::NODE_CLAIMS, &claim, changed).unwrap();
